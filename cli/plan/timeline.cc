@@ -20,26 +20,10 @@ constexpr double kLeft = 90, kTop = 64, kWidth = 1200, kLane = 22, kRank = 2 * k
 constexpr double kLetter = 7;     // width
 constexpr double kVisible = 0.1;  // width of a box that can be seen
 
-const char* color_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kForward: return "#7fb2e5";
-    case ActionKind::kBackward: return "#8fce8f";
-    case ActionKind::kBackwardInput: return "#b5e3b5";
-    case ActionKind::kBackwardWeight: return "#6fae6f";
-    case ActionKind::kUpdate: return "#f2b56b";
-    case ActionKind::kPull:
-    case ActionKind::kAllGather: return "#b79be0";
-    case ActionKind::kPush:
-    case ActionKind::kExchange:
-    case ActionKind::kReduceScatter:
-    case ActionKind::kAverage:
-    case ActionKind::kAllReduce: return "#e58f8f";
-    default: return "#c9c9c9";
-  }
-}
+constexpr std::uint32_t kWaitColor = 0xffffff;
 
 bool computes(ActionKind kind) {
-  return range_of(kind) == plan::RangeOf::kSegments && !plan::is_move(kind);
+  return row_of(kind).range == plan::RangeOf::kSegments && !row_of(kind).moves;
 }
 
 double y_of(const SimulatedAction& a) {
@@ -76,10 +60,10 @@ void draw_box(const plan::StepPlan& plan, const SimulatedAction& a, double scale
   if (numbered && width <= kLetter * static_cast<double>(name.size())) name = number;
   fmt::format_to(std::back_inserter(out),
                  "<g><title>{}: {} at {}</title><rect class=\"{}\" x=\"{:.2f}\" y=\"{}\" "
-                 "width=\"{:.2f}\" height=\"{}\" fill=\"{}\"/>",
+                 "width=\"{:.2f}\" height=\"{}\" fill=\"#{:06x}\"/>",
                  xml_escaped(a.lane == Lane::kWait ? "wait" : plan::describe(plan, a.action)),
                  time_text(a.end - a.start), time_text(a.start), to_string(a.lane), x, y_of(a),
-                 width, kLane - 2, a.lane == Lane::kWait ? "#ffffff" : color_of(action.kind));
+                 width, kLane - 2, a.lane == Lane::kWait ? kWaitColor : row_of(action.kind).color);
   if (width > kLetter * static_cast<double>(name.size())) {
     fmt::format_to(std::back_inserter(out), "<text class=\"box\" x=\"{:.2f}\" y=\"{}\">{}</text>",
                    x + width / 2, y_of(a) + kLane - 8, name);

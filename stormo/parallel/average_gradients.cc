@@ -17,7 +17,7 @@ std::vector<std::size_t> last_additions(const plan::StepPlan& in,
   const auto reads = parameters_read(in.model);
   for (std::size_t i = 0; i < order.size(); ++i) {
     const plan::Action& a = in.actions[order[i]];
-    if (!adds_gradients(a.kind)) continue;
+    if (!row_of(a.kind).adds_gradients) continue;
     for (int s = a.range.first; s <= a.range.last; ++s) {
       for (const int p : reads[static_cast<std::size_t>(s)]) out[static_cast<std::size_t>(p)] = i;
     }
@@ -34,7 +34,7 @@ void insert_where_complete(plan::StepPlan& plan, const plan::Action& action) {
   const std::vector<std::size_t> last = last_additions(in, order);
   std::map<std::size_t, std::set<std::pair<int, int>>> complete;  // ranges, by action
   for (const plan::Action& a : in.actions) {
-    if (!adds_gradients(a.kind)) continue;
+    if (!row_of(a.kind).adds_gradients) continue;
     const plan::Range own = parameters_of(in.model, a.range);
     if (own.size() == 0) continue;
     const auto end = last.begin() + own.last + 1;

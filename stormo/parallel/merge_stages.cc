@@ -134,10 +134,10 @@ class Merge {
       return std::pair(order[a].delay, a) > std::pair(order[b].delay, b);
     };
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (passes_gradient(action_of(order[i].kind))) {
+      if (row_of(action_of(order[i].kind)).passes_gradient) {
         delays_[part(order[i], stage)][at(order[i].micro_batch)] = order[i].delay;
       }
-      if (!adds_gradients(action_of(order[i].kind))) continue;
+      if (!row_of(action_of(order[i].kind)).adds_gradients) continue;
       if (!first || later(*first, i)) first = i;
       if (!last || later(i, *last)) last = i;
     }

@@ -16,7 +16,7 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, int n) {
   if (in.micro_batches != 1) {
     return Status(Code::kBadPlan, "micro_batches: the batch is cut already; apply it once");
   }
-  const auto computes = [](const plan::Action& a) { return has_micro_batch(a.kind); };
+  const auto computes = [](const plan::Action& a) { return row_of(a.kind).micro_batch; };
   const auto first = std::ranges::find_if(in.actions, computes);
   const auto last = std::find_if_not(first, in.actions.end(), computes);
   if (std::any_of(last, in.actions.end(), computes)) {

@@ -70,7 +70,7 @@ Status check(const plan::StepPlan& in, int workers, const Exchange& every, int r
 
 /// What the ranks of a worker do together: behind the last backward they average their gradients.
 void average_in_worker(plan::StepPlan& p) {
-  const auto adds = [](const Action& a) { return adds_gradients(a.kind); };
+  const auto adds = [](const Action& a) { return row_of(a.kind).adds_gradients; };
   const auto behind = std::find_if(p.actions.rbegin(), p.actions.rend(), adds).base();
   p.actions.insert(behind, {{.kind = ActionKind::kCount},
                             {.kind = ActionKind::kAllReduce,

@@ -104,7 +104,7 @@ Status check(const plan::StepPlan& in, const Pipeline& how) {
                             std::to_string(plan::kMaxPeriod) + " steps");
   }
   for (const Action& a : in.actions) {
-    const bool whole = range_of(a.kind) != plan::RangeOf::kSegments ||
+    const bool whole = row_of(a.kind).range != plan::RangeOf::kSegments ||
                        (a.range == all_segments(in.model) && a.kind != ActionKind::kRecompute);
     const bool fits = whole && (!a.asynchronous && (a.axes.empty() || a.kind == ActionKind::kNorm));
     if (fits) continue;
@@ -135,9 +135,9 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
     }
   }
   const auto first =
-      std::ranges::find_if(in.actions, [](const Action& a) { return has_micro_batch(a.kind); });
+      std::ranges::find_if(in.actions, [](const Action& a) { return row_of(a.kind).micro_batch; });
   const auto last = std::find_if_not(first, in.actions.end(),
-                                     [](const Action& a) { return has_micro_batch(a.kind); });
+                                     [](const Action& a) { return row_of(a.kind).micro_batch; });
   out.actions.assign(in.actions.begin(), first);
   STORMO_RETURN_IF_ERROR(merge_stages(how.schedule, shape, parts, out));
   if (!how.schedule.overlap) sum_tied(out, all_parameters(out.model));

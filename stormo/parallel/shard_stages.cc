@@ -52,7 +52,7 @@ class StageSharder {
     while (at(first_trained_) < uses_.size() && !trains(first_trained_)) ++first_trained_;
     for (const Action& a : plan.actions) {
       if (a.kind == ActionKind::kAllReduce) replicas_ = a.axes;
-      if (!adds_gradients(a.kind)) continue;
+      if (!row_of(a.kind).adds_gradients) continue;
       for (const int unit : uses_[at(a.range.first)]) ++units_[at(unit)].additions_left;
     }
   }
@@ -112,7 +112,7 @@ class StageSharder {
     out_.push_back(a);
     for (const int unit : uses_[at(segment)]) {
       if (reads && how_.stage == 3) release(units_[at(unit)]);
-      if (!adds_gradients(a.kind)) continue;
+      if (!row_of(a.kind).adds_gradients) continue;
       if (--units_[at(unit)].additions_left > 0 || !units_[at(unit)].trains) continue;
       complete_[stage_of(segment)].push_back(unit);
     }

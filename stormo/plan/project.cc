@@ -114,10 +114,6 @@ bool is_boundary(const ModelShape& model, int segment) {
   return segment >= 0 && at + 1 < all.size() && all[at].stage != all[at + 1].stage;
 }
 
-bool is_move(ActionKind kind) {
-  return kind == ActionKind::kMoveActivation || kind == ActionKind::kMoveGradient;
-}
-
 MoveEnds ends_of(const Action& move) {
   if (move.kind == ActionKind::kMoveGradient) return {move.range.last, move.range.first};
   return {move.range.first, move.range.last};
@@ -136,7 +132,7 @@ Stages::Stages(const ModelShape& model) {
 }
 
 bool Stages::concern(const Action& a, int stage) const {
-  switch (range_of(a.kind)) {
+  switch (row_of(a.kind).range) {
     case RangeOf::kNothing:
       return a.kind != ActionKind::kLoss || segments_.empty() || segments_.back() == stage;
     case RangeOf::kSegments:  // what is computed together is of one stage

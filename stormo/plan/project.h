@@ -76,7 +76,6 @@ int parts_of_output(const StepPlan& plan, int segment);
 /// Whether a segment and the one behind it are of different stages. Any number may be asked for.
 bool is_boundary(const ModelShape& model, int segment);
 
-bool is_move(ActionKind kind);
 /// The segments between which a move sends: from the stage of one to that of the other.
 struct MoveEnds {
   int from = 0;

@@ -85,53 +85,6 @@ void add(StableHash& h, const Action& a) {
 
 }  // namespace
 
-RangeOf range_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kLoad:
-    case ActionKind::kCount:
-    case ActionKind::kLoss:
-    case ActionKind::kFindUnused:
-    case ActionKind::kNorm:
-    case ActionKind::kUnscale:
-    case ActionKind::kClip:
-    case ActionKind::kAgree: return RangeOf::kNothing;
-    case ActionKind::kForward:
-    case ActionKind::kRecompute:
-    case ActionKind::kBackward:
-    case ActionKind::kBackwardInput:
-    case ActionKind::kBackwardWeight:
-    case ActionKind::kMoveActivation:
-    case ActionKind::kMoveGradient: return RangeOf::kSegments;
-    case ActionKind::kAllGather:
-    case ActionKind::kReshard:
-    case ActionKind::kAllReduce:
-    case ActionKind::kReduceScatter:
-    case ActionKind::kReleaseGradients:
-    case ActionKind::kSumTied:
-    case ActionKind::kSumWhole:
-    case ActionKind::kShareGradients:
-    case ActionKind::kShareParameters:
-    case ActionKind::kPull:
-    case ActionKind::kPush:
-    case ActionKind::kAverage:
-    case ActionKind::kExchange:
-    case ActionKind::kUpdate: return RangeOf::kParameters;
-  }
-  return RangeOf::kNothing;
-}
-
-bool has_micro_batch(ActionKind kind) {
-  return range_of(kind) == RangeOf::kSegments || kind == ActionKind::kLoss;
-}
-
-bool passes_gradient(ActionKind kind) {
-  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
-}
-
-bool adds_gradients(ActionKind kind) {
-  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardWeight;
-}
-
 bool is_remote(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kRemote) > 0;
 }
@@ -194,41 +147,6 @@ std::string_view to_string(Placement placement) {
     case Placement::kRemote: return "remote";
     case Placement::kStaged: return "staged";
     case Placement::kSplit: return "split";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kLoad: return "load";
-    case ActionKind::kCount: return "count";
-    case ActionKind::kForward: return "forward";
-    case ActionKind::kLoss: return "loss";
-    case ActionKind::kRecompute: return "recompute";
-    case ActionKind::kBackward: return "backward";
-    case ActionKind::kBackwardInput: return "backward_input";
-    case ActionKind::kBackwardWeight: return "backward_weight";
-    case ActionKind::kMoveActivation: return "move_activation";
-    case ActionKind::kMoveGradient: return "move_gradient";
-    case ActionKind::kAllGather: return "all_gather";
-    case ActionKind::kReshard: return "reshard";
-    case ActionKind::kAllReduce: return "all_reduce";
-    case ActionKind::kReduceScatter: return "reduce_scatter";
-    case ActionKind::kReleaseGradients: return "release_gradients";
-    case ActionKind::kSumTied: return "sum_tied";
-    case ActionKind::kSumWhole: return "sum_whole";
-    case ActionKind::kFindUnused: return "find_unused";
-    case ActionKind::kShareGradients: return "share_gradients";
-    case ActionKind::kShareParameters: return "share_parameters";
-    case ActionKind::kPull: return "pull";
-    case ActionKind::kPush: return "push";
-    case ActionKind::kAverage: return "average";
-    case ActionKind::kExchange: return "exchange";
-    case ActionKind::kNorm: return "norm";
-    case ActionKind::kUnscale: return "unscale";
-    case ActionKind::kClip: return "clip";
-    case ActionKind::kUpdate: return "update";
-    case ActionKind::kAgree: return "agree";
   }
   return "unknown";
 }

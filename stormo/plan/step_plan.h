@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/plan/action.h>
 #include <stormo/plan/mesh.h>
 #include <stormo/plan/model_shape.h>
 
@@ -24,117 +25,6 @@ enum class Placement : std::uint8_t {
   /// Each rank has its slice of what the model splits (Split), and the whole of the rest; only on
   /// kTensorAxis.
   kSplit,
-};
-
-/// The kind of an action of a training step. An action uses the parameters, gradients and optimizer
-/// state of its range; analysis/step/step_verify.h lists the inputs and outputs of each kind.
-enum class ActionKind : std::uint8_t {
-  kLoad,   ///< loads the local batch: this rank's share of the global batch
-  kCount,  ///< adds up the weights of all ranks' gradients; with servers of those of a worker
-  // computations, of one micro-batch
-  kForward,    ///< of a range of segments
-  kLoss,       ///< of the last segment's output; over `axes`, whose ranks have parts of it
-  kRecompute,  ///< the forward of a range again, of which only the input was kept
-  kBackward,   ///< of a range of segments, in reverse; adds to the gradients
-  // a backward in two parts, of the same range; not of the first segment
-  kBackwardInput,   ///< the gradient of the input, for which the stage before waits
-  kBackwardWeight,  ///< later, those of the parameters; adds to the gradients
-  // between two stages of a pipeline, of one micro-batch; the range is the two segments between
-  // which they are cut. The sender goes on at once, and the receiver until it needs the tensor.
-  kMoveActivation,  ///< the output of the first segment to the stage of the second
-  kMoveGradient,    ///< the gradient of that output back
-  // parameters of the range, over the ranks of `axes`
-  kAllGather,  ///< from shards to the whole
-  kReshard,    ///< frees the whole, keeps this rank's shard; sends nothing
-  // gradients of the range, over the ranks of `axes`
-  kAllReduce,         ///< from terms to their weighted average
-  kReduceScatter,     ///< as kAllReduce, but each rank gets only its shard
-  kReleaseGradients,  ///< frees whole gradients after their reduce_scatter; sends nothing
-  kSumTied,           ///< of parameters that several stages read: from terms to their sum
-  /// Of those parameters of the range that the ranks of kTensorAxis do not split, where these have
-  /// parts of the positions (StepPlan::sequence_parallel): from terms to their sum.
-  kSumWhole,
-  kFindUnused,  ///< finds parameters without gradient on all ranks; they are not updated
-  // one copy for the ranks of `axes`, in their memory
-  kShareGradients,   ///< a barrier, after which other ranks may read this rank's gradients
-  kShareParameters,  ///< a barrier, after which other ranks may read the updated parameters
-  // parameters on servers; each rank of the first axis of the mesh is a worker by itself, or has a
-  // worker of the ranks of kWorkerAxis, of which the first one exchanges with the servers
-  /// From the servers a whole copy of some version of the range; the first rank of a worker sends
-  /// it to the others.
-  kPull,
-  kPush,  ///< this worker's gradients of the range to the servers, which update
-  /// Parameters and optimizer state that diverged over the ranks of `axes`: to their averages,
-  /// weighted by the samples of each rank since the average before. Where parameters are on servers
-  /// these average: this worker's go to them, and the next pull brings the averages.
-  kAverage,
-  /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
-  /// this worker's values and the centre, which servers hold, move towards each other.
-  kExchange,
-  // factors of the gradients
-  kNorm,     ///< their 2-norm, added up over the ranks of `axes`
-  kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed
-  kClip,     ///< scales gradients down if their norm is too large
-  kUpdate,   ///< the optimizer's step, on the part of the range that this rank owns
-  /// All ranks, with servers those of a worker, learn the loss of the step, and whether any of them
-  /// has to stop.
-  kAgree,
-};
-inline constexpr std::array kActionKinds = {ActionKind::kLoad,
-                                            ActionKind::kCount,
-                                            ActionKind::kForward,
-                                            ActionKind::kLoss,
-                                            ActionKind::kRecompute,
-                                            ActionKind::kBackward,
-                                            ActionKind::kBackwardInput,
-                                            ActionKind::kBackwardWeight,
-                                            ActionKind::kMoveActivation,
-                                            ActionKind::kMoveGradient,
-                                            ActionKind::kAllGather,
-                                            ActionKind::kReshard,
-                                            ActionKind::kAllReduce,
-                                            ActionKind::kReduceScatter,
-                                            ActionKind::kReleaseGradients,
-                                            ActionKind::kSumTied,
-                                            ActionKind::kSumWhole,
-                                            ActionKind::kFindUnused,
-                                            ActionKind::kShareGradients,
-                                            ActionKind::kShareParameters,
-                                            ActionKind::kPull,
-                                            ActionKind::kPush,
-                                            ActionKind::kAverage,
-                                            ActionKind::kExchange,
-                                            ActionKind::kNorm,
-                                            ActionKind::kUnscale,
-                                            ActionKind::kClip,
-                                            ActionKind::kUpdate,
-                                            ActionKind::kAgree};
-
-/// What the range of an action refers to.
-enum class RangeOf : std::uint8_t { kNothing, kSegments, kParameters };
-RangeOf range_of(ActionKind kind);
-/// Whether actions of this kind work on one micro-batch.
-bool has_micro_batch(ActionKind kind);
-/// Whether they compute the gradient of the input of their segments: kBackward, kBackwardInput.
-bool passes_gradient(ActionKind kind);
-/// Whether they add to the gradients of parameters: kBackward, kBackwardWeight.
-bool adds_gradients(ActionKind kind);
-
-struct Action {
-  ActionKind kind = ActionKind::kLoad;
-  Range range = {};     ///< see range_of()
-  int micro_batch = 0;  ///< of computations
-  /// Of which batch: 0 of the one that the step loads, n of the one loaded n steps before. A step
-  /// leaves out what is of a batch before the first, or before the last agree.
-  int delay = 0;
-  std::vector<std::string> axes = {};  ///< mesh axes over whose ranks a collective runs
-  /// Started on the communication lane: later actions run meanwhile, until one needs the result.
-  bool asynchronous = false;
-  /// The action is for one of every n steps: a pull or exchange for the first, others for the last.
-  /// Others are done also in steps after which all ranks do something together: before an
-  /// evaluation, a save or the end.
-  int every = 1;
-  bool operator==(const Action&) const = default;
 };
 
 /// How ranks that have parts of the positions compute attention (tensor/context.h).
@@ -202,7 +92,6 @@ bool has_centre(const StepPlan& p);
 bool has_servers(const StepPlan& p);
 
 std::string_view to_string(Placement placement);
-std::string_view to_string(ActionKind kind);
 /// "all_gather 4-7 over shard async", "average 0-5 over dp every 8", as in the text form.
 std::string to_text(const Action& a);
 /// The action with its number, and with "block0" or "block0.weight..block1.bias" for the range; for

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include <stormo/plan/limits.h>
@@ -124,7 +125,7 @@ std::string name_of(const ModelShape& model, RangeOf of, int number) {
 
 /// What a range is, in the model's names; empty when it is not in the model.
 std::string names_of(const ModelShape& model, const Action& a) {
-  const RangeOf of = range_of(a.kind);
+  const RangeOf of = row_of(a.kind).range;
   if (of == RangeOf::kNothing || a.range.first > a.range.last) return {};
   const std::string first = name_of(model, of, a.range.first);
   const std::string last = name_of(model, of, a.range.last);
@@ -296,13 +297,15 @@ std::vector<std::string> read_axes_of_action(TextReader& in, const Mesh& mesh) {
 
 Action read_action(TextReader& in, const StepPlan& plan) {
   Action a;
-  a.kind = read_enum<ActionKind>(in, "an action", kActionKinds);
-  if (range_of(a.kind) != RangeOf::kNothing) {
+  a.kind = read_enum<ActionKind>(in, "an action",
+                                 action_rows() | std::views::transform(&ActionRow::kind));
+  const ActionRow& row = row_of(a.kind);
+  if (row.range != RangeOf::kNothing) {
     a.range.first = in.small_integer("the first of its range", 0, kMaxParameters - 1);
     in.expect("-");
     a.range.last = in.small_integer("the last of its range", a.range.first, kMaxParameters - 1);
   }
-  if (has_micro_batch(a.kind) && in.accept("batch")) {
+  if (row.micro_batch && in.accept("batch")) {
     a.micro_batch = in.small_integer("a micro-batch", 0, plan.micro_batches - 1);
   }
   if (in.accept("delay")) a.delay = in.small_integer("a number of steps", 1, kMaxDelay);
@@ -336,7 +339,7 @@ void read_model(TextReader& in, ModelShape& model) {
 
 std::string to_text(const Action& a) {
   std::string out(to_string(a.kind));
-  if (range_of(a.kind) != RangeOf::kNothing) {
+  if (row_of(a.kind).range != RangeOf::kNothing) {
     append_field(out, " ", a.range.first);
     append_field(out, "-", a.range.last);
   }

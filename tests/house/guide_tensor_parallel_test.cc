@@ -131,7 +131,7 @@ TEST(FeedForward, AddsUpWhatItsPlanStates) {
   sizes.samples = kRows;
   std::vector<std::uint64_t> stated;
   for (std::size_t i = 0; i < p.actions.size(); ++i) {
-    if (range_of(p.actions[i].kind) != plan::RangeOf::kSegments) continue;  // forward, backward
+    if (row_of(p.actions[i].kind).range != plan::RangeOf::kSegments) continue;  // forward, backward
     for (const analysis::Collective& c : analysis::collectives_of(p, i, sizes)) {
       stated.push_back(static_cast<std::uint64_t>(c.bytes()));
     }

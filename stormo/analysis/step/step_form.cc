@@ -345,39 +345,6 @@ Status check_rest(const StepPlan& p) {
   return {};
 }
 
-bool takes_axes(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kAllGather:
-    case ActionKind::kReshard:
-    case ActionKind::kAllReduce:
-    case ActionKind::kReduceScatter:
-    case ActionKind::kShareGradients:
-    case ActionKind::kShareParameters:
-    case ActionKind::kPull:
-    case ActionKind::kPush:
-    case ActionKind::kAverage:
-    case ActionKind::kExchange: return true;
-    default: return false;
-  }
-}
-bool may_take_axes(ActionKind kind) {
-  return takes_axes(kind) || kind == ActionKind::kLoss || kind == ActionKind::kNorm ||
-         kind == ActionKind::kUpdate;
-}
-bool may_be_asynchronous(ActionKind kind) {
-  return kind == ActionKind::kCount || kind == ActionKind::kAllGather ||
-         kind == ActionKind::kAllReduce || kind == ActionKind::kReduceScatter ||
-         kind == ActionKind::kPull || kind == ActionKind::kPush;
-}
-
-bool may_be_delayed(const Action& a) {
-  if (a.asynchronous) return false;
-  return a.kind == ActionKind::kRecompute || a.kind == ActionKind::kMoveGradient ||
-         passes_gradient(a.kind) || adds_gradients(a.kind) || a.kind == ActionKind::kAllReduce ||
-         a.kind == ActionKind::kSumTied || a.kind == ActionKind::kSumWhole ||
-         a.kind == ActionKind::kUpdate;
-}
-
 /// The loss of an output of which each rank has a part, or of targets that one rank has.
 Status check_loss(const StepPlan& p, const Action& a) {
   std::vector<std::string> over;
@@ -391,13 +358,13 @@ Status check_loss(const StepPlan& p, const Action& a) {
 }
 
 Status check_axes(const StepPlan& p, const Action& a) {
-  if (a.kind == ActionKind::kLoss) return check_loss(p, a);
-  if (a.axes.empty()) return takes_axes(a.kind) ? bad("needs an axis") : Status();
-  if (!may_take_axes(a.kind)) return bad("takes no axis");
-  const bool several = a.kind == ActionKind::kAllReduce || a.kind == ActionKind::kNorm ||
-                       a.kind == ActionKind::kUpdate || a.kind == ActionKind::kAverage ||
-                       a.kind == ActionKind::kPull;
-  if (a.axes.size() > 1 && !several) return bad("takes one axis");
+  using enum plan::AxesOf;
+  const plan::AxesOf takes = row_of(a.kind).axes;
+  if (takes == kOfOutput) return check_loss(p, a);
+  const bool needed = takes == kOne || takes == kOneOrMore;
+  if (a.axes.empty()) return needed ? bad("needs an axis") : Status();
+  if (takes == kNone) return bad("takes no axis");
+  if (takes == kOne && a.axes.size() > 1) return bad("takes one axis");
   std::set<std::string> seen;
   for (const std::string& axis : a.axes) {
     if (p.mesh.find(axis) < 0) return bad("axis '" + axis + "' is not in the mesh");
@@ -415,7 +382,7 @@ Status check_axes(const StepPlan& p, const Action& a) {
 
 /// What is computed together is computed by one stage, and what moves, moves between two.
 Status check_segments(const StepPlan& p, const Action& a) {
-  if (is_move(a.kind)) {
+  if (row_of(a.kind).moves) {
     if (a.range.size() != 2) return bad("moves between two segments that follow each other");
     return is_boundary(p.model, a.range.first) ? Status() : bad("moves inside of one stage");
   }
@@ -428,11 +395,11 @@ Status check_segments(const StepPlan& p, const Action& a) {
 }
 
 Status check_shape(const StepPlan& p, bool centre, const Action& a) {
-  const plan::RangeOf of = range_of(a.kind);
-  const bool segments = of == plan::RangeOf::kSegments;
+  const plan::ActionRow& row = row_of(a.kind);
+  const bool segments = row.range == plan::RangeOf::kSegments;
   const auto count =
       segments ? p.model.segments.size() : static_cast<std::size_t>(num_parameters(p.model));
-  if (of == plan::RangeOf::kNothing) {
+  if (row.range == plan::RangeOf::kNothing) {
     if (a.range != plan::Range{}) return bad("takes no range");
   } else if (a.range.first < 0 || a.range.first > a.range.last || at(a.range.last) >= count) {
     return bad(std::string("has ") + (segments ? "segments " : "parameters ") +
@@ -441,19 +408,18 @@ Status check_shape(const StepPlan& p, bool centre, const Action& a) {
   }
   if (segments) STORMO_RETURN_IF_ERROR(check_segments(p, a));
   if (a.kind == ActionKind::kSumTied && a.range.size() > 1) return bad("takes one parameter");
-  const int most = has_micro_batch(a.kind) ? p.micro_batches : 1;
+  const int most = row.micro_batch ? p.micro_batches : 1;
   if (a.micro_batch < 0 || a.micro_batch >= most) {
     return bad("is of micro-batch " + std::to_string(a.micro_batch) + ", but there are " +
                std::to_string(most));
   }
-  if (a.asynchronous && !may_be_asynchronous(a.kind)) return bad("cannot be asynchronous");
-  if (a.delay < 0 || a.delay > (may_be_delayed(a) ? plan::kMaxDelay : 0)) {
+  if (a.asynchronous && !row.asynchronous) return bad("cannot be asynchronous");
+  const bool may_be_delayed = row.delayed && !a.asynchronous;
+  if (a.delay < 0 || a.delay > (may_be_delayed ? plan::kMaxDelay : 0)) {
     return bad("cannot come " + std::to_string(a.delay) + " step(s) after the load of its batch");
   }
-  const bool now_and_then = a.kind == ActionKind::kAverage || a.kind == ActionKind::kExchange ||
-                            a.kind == ActionKind::kAgree || a.kind == ActionKind::kPull ||
-                            a.kind == ActionKind::kPush;
-  if (a.every < 1 || a.every > (now_and_then ? plan::kMaxPeriod : 1)) {
+  const bool each_step = row.period == plan::Period::kEachStep;
+  if (a.every < 1 || a.every > (each_step ? 1 : plan::kMaxPeriod)) {
     return bad("cannot be for every " + std::to_string(a.every) + " steps");
   }
   STORMO_RETURN_IF_ERROR(check_axes(p, a));

@@ -26,7 +26,7 @@ std::vector<std::vector<std::optional<When>>> first_additions(const plan::StepPl
   const auto reads = parameters_read(p.model);
   for (std::size_t i = 0; i < p.actions.size(); ++i) {
     const Action& a = p.actions[i];
-    if (!adds_gradients(a.kind)) continue;
+    if (!row_of(a.kind).adds_gradients) continue;
     const When when(a.delay, i);
     for (int s = a.range.first; s <= a.range.last; ++s) {
       for (const int parameter : reads[at(s)]) {

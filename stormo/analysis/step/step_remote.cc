@@ -12,6 +12,7 @@ namespace {
 using plan::Action;
 using plan::ActionKind;
 using plan::Placement;
+using plan::Scope;
 using plan::StepPlan;
 
 using plan::bad;
@@ -39,23 +40,12 @@ Status check_exchange(const StepPlan& p, const Action& a) {
 /// Of a worker: it waits for no other one, and has no state to update. Its ranks do.
 Status check_action_of_worker(const StepPlan& p, const Action& a) {
   const std::string where = "the parameters are remote over " + p.mesh.axes.front().name;
+  const bool several_ranks = has_worker_axis(p) || is_cut(p);
   const bool in_worker = a.axes.empty() || a.axes == std::vector<std::string>{plan::kWorkerAxis};
   switch (a.kind) {
-    case ActionKind::kLoad:
-    case ActionKind::kForward:
-    case ActionKind::kLoss:
-    case ActionKind::kRecompute:
-    case ActionKind::kBackward:
-    case ActionKind::kBackwardInput:
-    case ActionKind::kBackwardWeight:
-    case ActionKind::kUnscale:
-    case ActionKind::kClip: return {};
-    case ActionKind::kPull:
-    case ActionKind::kPush: return check_exchange(p, a);
     case ActionKind::kAverage:
-      return has_worker_axis(p) || is_cut(p)
-                 ? bad("is of workers of one rank, which have a copy each")
-                 : check_exchange(p, a);
+      return several_ranks ? bad("is of workers of one rank, which have a copy each")
+                           : check_exchange(p, a);
     case ActionKind::kNorm:
       return a.axes.empty() || is_cut(p) ? Status()
                                          : bad("takes no axis where " + where +
@@ -63,45 +53,35 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
     case ActionKind::kUpdate:
       return has_worker_copies(p) ? Status()
                                   : bad(where + "; the servers update them, after a push");
-    case ActionKind::kMoveActivation:
-    case ActionKind::kMoveGradient:
-    case ActionKind::kSumTied:
-    case ActionKind::kSumWhole: return {};
     case ActionKind::kAgree:
-      if (has_worker_axis(p) || is_cut(p)) return {};
-      return bad("lets ranks wait for each other, but " + where +
-                 ", whose workers do not: loss and stop travel beside the data path");
+      return several_ranks ? Status()
+                           : bad("lets ranks wait for each other, but " + where +
+                                 ", whose workers do not: loss and stop travel beside the data "
+                                 "path");
     case ActionKind::kCount:
     case ActionKind::kAllReduce:
       if (has_worker_axis(p) && in_worker) return {};
-      [[fallthrough]];
+      break;
+    case ActionKind::kExchange: break;  // of copies that diverged
     default:
-      return bad("is for values that the ranks hold together, but " + where +
-                 "; workers use pull and push");
+      if (row_of(a.kind).scope == Scope::kServers) return check_exchange(p, a);
+      if (row_of(a.kind).scope != Scope::kRanks) return {};
   }
+  return bad("is for values that the ranks hold together, but " + where +
+             "; workers use pull and push");
 }
 
 /// Of a worker with a copy of its own, which exchanges with a centre: it waits for no other one.
 Status check_action_beside_centre(const Action& a) {
-  switch (a.kind) {
-    case ActionKind::kLoad:
-    case ActionKind::kForward:
-    case ActionKind::kLoss:
-    case ActionKind::kRecompute:
-    case ActionKind::kBackward:
-    case ActionKind::kBackwardInput:
-    case ActionKind::kBackwardWeight:
-    case ActionKind::kExchange:
-    case ActionKind::kUnscale:
-    case ActionKind::kClip: return {};
-    case ActionKind::kNorm:
-    case ActionKind::kUpdate:
-      return a.axes.empty() ? Status()
-                            : bad("takes no axis where ranks exchange with a centre: it is of one "
-                                  "worker's own gradient");
-    default:
-      return bad("lets ranks wait for each other, but those that exchange with a centre do not");
+  if (a.kind == ActionKind::kExchange) return {};
+  const plan::ActionRow& row = row_of(a.kind);
+  if (row.scope != Scope::kRank) {
+    return bad("lets ranks wait for each other, but those that exchange with a centre do not");
   }
+  return row.axes != plan::AxesOf::kAny || a.axes.empty()
+             ? Status()
+             : bad("takes no axis where ranks exchange with a centre: it is of one worker's own "
+                   "gradient");
 }
 
 }  // namespace
@@ -139,7 +119,7 @@ Status check_remote_state(const StepPlan& p) {
 Status check_remote_action(const StepPlan& p, bool centre, const Action& a) {
   if (is_remote(p)) return check_action_of_worker(p, a);
   if (centre) return check_action_beside_centre(a);
-  if (a.kind != ActionKind::kPull && a.kind != ActionKind::kPush) return {};
+  if (row_of(a.kind).scope != Scope::kServers) return {};
   return bad("needs parameters on servers, but state parameters is nowhere remote");
 }
 

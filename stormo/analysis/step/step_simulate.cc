@@ -94,7 +94,7 @@ class TimeWalk {
     }
     wait_for_inputs(a);
     compute(a);
-    if (is_move(a.kind)) move(a);
+    if (row_of(a.kind).moves) move(a);
     if (a.kind == ActionKind::kShareGradients || a.kind == ActionKind::kShareParameters) {
       for (const StepGroups::Group& group : groups_.over(a.axes)) {
         start(group, times_.barrier, /*asynchronous=*/false);
@@ -226,7 +226,7 @@ class TimeWalk {
   }
 
   void compute(const Action& a) {
-    if (adds_gradients(a.kind)) note_gradients(a);
+    if (row_of(a.kind).adds_gradients) note_gradients(a);
     for (const std::size_t r : concerned_) {
       const double seconds = times_.compute(static_cast<Rank>(r), a);
       double& now = ranks_[r].compute;

@@ -33,7 +33,7 @@ StepWalk::StepWalk(const StepPlan& plan)
     parameters_[i].read_by_peers.resize(plan.mesh.axes.size());
   }
   for (const Action& a : plan.actions) {
-    if (adds_gradients(a.kind)) {
+    if (row_of(a.kind).adds_gradients) {
       for (int s = a.range.first; s <= a.range.last; ++s) {
         for (const int p : reads_[at(s)]) ++parameters_[at(p)].additions_left;
       }
@@ -135,7 +135,7 @@ Status StepWalk::readable(plan::Range segments) const {
 Status StepWalk::backward(const Action& a) {
   for (int s = a.range.last; s >= std::max(a.range.first, frozen_); --s) {
     STORMO_RETURN_IF_ERROR(readable(s));
-    if (!adds_gradients(a.kind)) continue;
+    if (!row_of(a.kind).adds_gradients) continue;
     for (const int p : reads_[at(s)]) STORMO_RETURN_IF_ERROR(add_gradient(at(p)));
   }
   return {};

@@ -16,7 +16,7 @@ std::string text_of(const plan::Mesh& mesh) {
 
 bool ParameterStore::moves(plan::ActionKind kind) {
   using enum plan::ActionKind;
-  const bool of_parameters = range_of(kind) == plan::RangeOf::kParameters && kind != kUpdate;
+  const bool of_parameters = row_of(kind).range == plan::RangeOf::kParameters && kind != kUpdate;
   return of_parameters || kind == kCount || kind == kFindUnused;
 }
 

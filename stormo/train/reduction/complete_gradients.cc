@@ -12,12 +12,12 @@ void CompleteGradients::follow(const plan::StepPlan& plan, std::size_t count) {
   }
   int last_batch = 0;
   for (const plan::Action& a : plan.actions) {
-    if (adds_gradients(a.kind)) last_batch = a.micro_batch;
+    if (row_of(a.kind).adds_gradients) last_batch = a.micro_batch;
   }
   const auto reads = parameters_read(plan.model);
   expected_.assign(count + 1, 0);
   for (const plan::Action& a : plan.actions) {
-    if (!adds_gradients(a.kind) || a.micro_batch != last_batch) continue;
+    if (!row_of(a.kind).adds_gradients || a.micro_batch != last_batch) continue;
     std::set<std::size_t> added;
     for (int s = a.range.first; s <= a.range.last; ++s) {
       for (const int p : reads[static_cast<std::size_t>(s)]) {

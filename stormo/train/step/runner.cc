@@ -19,8 +19,9 @@ using plan::ActionKind;
 namespace {
 
 bool is_due(const Action& a, const StepAt& at) {
-  const bool begins = a.kind == ActionKind::kPull || a.kind == ActionKind::kExchange;
-  if (begins) return protocol::begins_period(at.number, a.every);
+  if (row_of(a.kind).period == plan::Period::kFirstOfPeriod) {
+    return protocol::begins_period(at.number, a.every);
+  }
   return at.closes || protocol::ends_period(at.number, a.every);
 }
 
@@ -125,8 +126,9 @@ void Runner::look_ahead() {
                               return b.kind == ActionKind::kRecompute && b.range == a.range &&
                                      b.micro_batch == a.micro_batch;
                             }));
-    ends_gradients_.push_back(adds_gradients(a.kind) && !later(i, [&](const Action& b) {
-                                return adds_gradients(b.kind) && b.micro_batch != a.micro_batch;
+    ends_gradients_.push_back(row_of(a.kind).adds_gradients && !later(i, [&](const Action& b) {
+                                return row_of(b.kind).adds_gradients &&
+                                       b.micro_batch != a.micro_batch;
                               }));
   }
 }
@@ -170,7 +172,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                                         ": the task has no loss of an output in parts; set "
                                         "Task::split_loss, as to model::split_cross_entropy()");
     }
-    const bool part = range_of(plan.actions[i].kind) == plan::RangeOf::kSegments &&
+    const bool part = row_of(plan.actions[i].kind).range == plan::RangeOf::kSegments &&
                       plan.actions[i].range != all_segments(plan.model);
     if (!part || has_segments) continue;
     return Status(Code::kBadPlan, describe(plan, i) +
@@ -184,7 +186,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
       const Action& a = plan.actions[i];
       if (a.micro_batch != m) continue;
       if (a.kind == ActionKind::kForward) forward.push_back(a.range);
-      if (passes_gradient(a.kind)) backward.insert(backward.begin(), a.range);
+      if (row_of(a.kind).passes_gradient) backward.insert(backward.begin(), a.range);
     }
     if (forward == backward) continue;
     return Status(Code::kBadPlan, "forward and backward of micro-batch " + std::to_string(m) +
@@ -241,7 +243,7 @@ Status Runner::act(const Action& action) {
   batch_ = batch_of(action);
   if (batch_ == nullptr && action.kind != ActionKind::kAgree) return {};
   std::optional<WeightVersions::Use> use;
-  if (versions_ && has_micro_batch(action.kind)) use.emplace(&*versions_, batch_->weights);
+  if (versions_ && row_of(action.kind).micro_batch) use.emplace(&*versions_, batch_->weights);
   return execute(action).within(to_string(action.kind));
 }
 

@@ -368,7 +368,7 @@ TEST(StepVerify, WorkersDoNotWaitForEachOther) {
     return with(9, [=](Action& a) {
       a.kind = kind;
       if (!over) a.axes.clear();
-      if (range_of(kind) == plan::RangeOf::kNothing) a.range = {};
+      if (row_of(kind).range == plan::RangeOf::kNothing) a.range = {};
     });
   };
   expect_refused(
@@ -484,7 +484,7 @@ TEST(StepVerify, TakesNoLongerForMoreRanks) {
   p.model.segments.assign(
       96, {.name = "block", .parameters = {{"w", 10}}, .flops_per_sample = 0, .borrowed = {}});
   for (Action& a : p.actions) {
-    if (range_of(a.kind) != plan::RangeOf::kNothing) a.range = {0, 95};
+    if (row_of(a.kind).range != plan::RangeOf::kNothing) a.range = {0, 95};
   }
   const auto start = std::chrono::steady_clock::now();
   EXPECT_TRUE(verify(p).ok()) << verify(p).to_string();

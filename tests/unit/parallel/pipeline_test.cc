@@ -82,7 +82,7 @@ TEST(Pipeline, AStageKeepsTheActivationsThatItsScheduleSays) {
         for (const Action& a : project(p, stage).actions) {
           if (a.delay > step) continue;
           if (a.kind == ActionKind::kForward) most = std::max(most, ++now);
-          if (adds_gradients(a.kind)) --now;
+          if (row_of(a.kind).adds_gradients) --now;
         }
       }
       const int m = c.shape.micro_batches;

@@ -170,10 +170,19 @@ TEST(PlanDocuments, ExplainTheGoldenPlan) {
               ::testing::ElementsAre(read("tests/golden/step_plan_mirrored.txt")));
 }
 
+// With what its range refers to.
 TEST(PlanDocuments, HaveARowForEveryAction) {
   const std::string page = read("docs/step-plan.md");
-  for (const plan::ActionKind kind : plan::kActionKinds) {
-    EXPECT_THAT(page, HasSubstr("\n| `" + std::string(to_string(kind)) + "` |"));
+  for (const plan::ActionRow& row : plan::action_rows()) {
+    const std::string begin = "\n| `" + std::string(row.word) + "` |";
+    const std::size_t at = page.find(begin);
+    ASSERT_NE(at, std::string::npos) << row.word;
+    const std::size_t from = at + begin.size();
+    const std::string range = page.substr(from, page.find('|', from) - from);
+    EXPECT_EQ(range.find("segment") != std::string::npos, row.range == plan::RangeOf::kSegments)
+        << row.word;
+    EXPECT_EQ(range.find("parameter") != std::string::npos, row.range == plan::RangeOf::kParameters)
+        << row.word;
   }
 }
 
@@ -188,8 +197,8 @@ std::string rule(const std::string& grammar, const std::string& name) {
 
 TEST(PlanDocuments, HaveAGrammarWithEveryWord) {
   const std::string page = read("docs/adr/0003-plan-text-form.md");
-  for (const plan::ActionKind kind : plan::kActionKinds) {
-    EXPECT_THAT(rule(page, "kind"), HasSubstr("\"" + std::string(to_string(kind)) + "\""));
+  for (const plan::ActionRow& row : plan::action_rows()) {
+    EXPECT_THAT(rule(page, "kind"), HasSubstr("\"" + std::string(row.word) + "\""));
   }
   for (const char* word :
        {"scaled_loss", "clipped", "sequence_parallel", "newest_weights", "labels"})
@@ -221,7 +230,7 @@ std::set<std::string> first_words(const std::string& page) {
 TEST(PlanDocuments, SketchOnlyWhatDoesNotExist) {
   const std::string page = read("docs/step-plan-sketches.md");
   std::set<std::string> known = {"mesh", "state"};
-  for (const plan::ActionKind kind : plan::kActionKinds) known.emplace(to_string(kind));
+  for (const plan::ActionRow& row : plan::action_rows()) known.emplace(row.word);
   std::set<std::string> unknown;
   for (const std::string& word : first_words(page)) {
     if (!known.contains(word)) unknown.insert(word);

@@ -53,7 +53,7 @@ class Uses {
   }
   /// Of each parameter in the action's range; of one of segments, those that they read.
   void parameters(const std::string& what, Use how) {
-    const bool of_segments = range_of(a_.kind) == plan::RangeOf::kSegments;
+    const bool of_segments = row_of(a_.kind).range == plan::RangeOf::kSegments;
     const std::vector<std::vector<int>> reads = parameters_read(plan_.model);
     for (int i = a_.range.first; i <= a_.range.last; ++i) {
       if (!of_segments) {
@@ -142,7 +142,7 @@ class Uses {
         break;
       default: return;
     }
-    if (!is_move(a_.kind) && a_.kind != kLoss) parameters("values of", Use::kRead);
+    if (!row_of(a_.kind).moves && a_.kind != kLoss) parameters("values of", Use::kRead);
   }
 
   void exchange() {

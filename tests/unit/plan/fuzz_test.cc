@@ -77,12 +77,12 @@ StepPlan random_step_plan(Rng& rng) {
   p.frozen = random_placements(rng);
   p.optimizer_state = random_placements(rng);
   for (int i = below(rng, 8); i > 0; --i) {
-    Action a{.kind = kActionKinds[rng.below(kActionKinds.size())]};
-    if (range_of(a.kind) != RangeOf::kNothing) {
+    Action a{.kind = static_cast<ActionKind>(rng.below(kNumActionKinds))};
+    if (row_of(a.kind).range != RangeOf::kNothing) {
       a.range.first = below(rng, 100);
       a.range.last = a.range.first + below(rng, 100);
     }
-    if (has_micro_batch(a.kind)) a.micro_batch = below(rng, p.micro_batches);
+    if (row_of(a.kind).micro_batch) a.micro_batch = below(rng, p.micro_batches);
     for (const Axis& axis : p.mesh.axes) {
       if (below(rng, 3) == 0) a.axes.push_back(axis.name);
     }

@@ -154,7 +154,7 @@ Collectives stated_by(const std::vector<parallel::Pass>& passes, const plan::Mod
   sizes.samples = kRows;
   Collectives out;
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    if (!has_micro_batch(plan.actions[i].kind)) continue;
+    if (!row_of(plan.actions[i].kind).micro_batch) continue;
     for (const analysis::Collective& c : analysis::collectives_of(plan, i, sizes)) {
       out.emplace_back(to_string(c.goal), static_cast<std::uint64_t>(c.bytes()));
     }

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/plan/model_shape.h>
+
+namespace stormo::plan {
+
+/// The kind of an action of a training step. An action uses the parameters, gradients and optimizer
+/// state of its range; analysis/step/step_verify.h lists the inputs and outputs of each kind. What
+/// else is true of a kind in every plan stands in its row, see ActionRow.
+enum class ActionKind : std::uint8_t {
+  kLoad,   ///< loads the local batch: this rank's share of the global batch
+  kCount,  ///< adds up the weights of all ranks' gradients; with servers of those of a worker
+  // computations, of one micro-batch
+  kForward,    ///< of a range of segments
+  kLoss,       ///< of the last segment's output; over `axes`, whose ranks have parts of it
+  kRecompute,  ///< the forward of a range again, of which only the input was kept
+  kBackward,   ///< of a range of segments, in reverse; adds to the gradients
+  // a backward in two parts, of the same range; not of the first segment
+  kBackwardInput,   ///< the gradient of the input, for which the stage before waits
+  kBackwardWeight,  ///< later, those of the parameters; adds to the gradients
+  // between two stages of a pipeline, of one micro-batch; the range is the two segments between
+  // which they are cut. The sender goes on at once, and the receiver until it needs the tensor.
+  kMoveActivation,  ///< the output of the first segment to the stage of the second
+  kMoveGradient,    ///< the gradient of that output back
+  // parameters of the range, over the ranks of `axes`
+  kAllGather,  ///< from shards to the whole
+  kReshard,    ///< frees the whole, keeps this rank's shard; sends nothing
+  // gradients of the range, over the ranks of `axes`
+  kAllReduce,         ///< from terms to their weighted average
+  kReduceScatter,     ///< as kAllReduce, but each rank gets only its shard
+  kReleaseGradients,  ///< frees whole gradients after their reduce_scatter; sends nothing
+  kSumTied,           ///< of parameters that several stages read: from terms to their sum
+  /// Of those parameters of the range that the ranks of kTensorAxis do not split, where these have
+  /// parts of the positions (StepPlan::sequence_parallel): from terms to their sum.
+  kSumWhole,
+  kFindUnused,  ///< finds parameters without gradient on all ranks; they are not updated
+  // one copy for the ranks of `axes`, in their memory
+  kShareGradients,   ///< a barrier, after which other ranks may read this rank's gradients
+  kShareParameters,  ///< a barrier, after which other ranks may read the updated parameters
+  // parameters on servers; each rank of the first axis of the mesh is a worker by itself, or has a
+  // worker of the ranks of kWorkerAxis, of which the first one exchanges with the servers
+  /// From the servers a whole copy of some version of the range; the first rank of a worker sends
+  /// it to the others.
+  kPull,
+  kPush,  ///< this worker's gradients of the range to the servers, which update
+  /// Parameters and optimizer state that diverged over the ranks of `axes`: to their averages,
+  /// weighted by the samples of each rank since the average before. Where parameters are on servers
+  /// these average: this worker's go to them, and the next pull brings the averages.
+  kAverage,
+  /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
+  /// this worker's values and the centre, which servers hold, move towards each other.
+  kExchange,
+  // factors of the gradients
+  kNorm,     ///< their 2-norm, added up over the ranks of `axes`
+  kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed
+  kClip,     ///< scales gradients down if their norm is too large
+  kUpdate,   ///< the optimizer's step, on the part of the range that this rank owns
+  /// All ranks, with servers those of a worker, learn the loss of the step, and whether any of them
+  /// has to stop.
+  kAgree,
+};
+inline constexpr std::size_t kNumActionKinds = static_cast<std::size_t>(ActionKind::kAgree) + 1;
+
+/// What the range of an action refers to.
+enum class RangeOf : std::uint8_t { kNothing, kSegments, kParameters };
+
+/// How many mesh axes an action names.
+enum class AxesOf : std::uint8_t {
+  kNone,
+  kOne,
+  kOneOrMore,
+  kAny,       ///< none or more
+  kOfOutput,  ///< kTensorAxis where its ranks have parts of the output or of the targets, else none
+};
+
+/// In which steps an action is done.
+enum class Period : std::uint8_t {
+  kEachStep,
+  kFirstOfPeriod,  ///< may be for one of every n steps, the first
+  kLastOfPeriod,   ///< the last
+};
+
+/// Whose values an action works on. Where workers exchange with servers, each of them goes on for
+/// itself, so that only some actions are possible.
+enum class Scope : std::uint8_t {
+  kRank,     ///< of the rank alone, but for what its segments exchange inside (SegmentShape)
+  kReplica,  ///< of ranks of one replica of the model, between which a value goes
+  kRanks,    ///< that ranks hold together
+  kServers,  ///< of one worker, and those of the servers
+};
+
+/// What is true of an action of one kind in every plan.
+struct ActionRow {
+  ActionKind kind;
+  std::string_view word;  ///< in the text form
+  RangeOf range = RangeOf::kNothing;
+  AxesOf axes = AxesOf::kNone;
+  Period period = Period::kEachStep;
+  Scope scope = Scope::kRank;
+  bool micro_batch = false;        ///< works on one micro-batch
+  bool moves = false;              ///< sends a tensor from one stage to another
+  bool passes_gradient = false;    ///< computes the gradient of the input of its segments
+  bool adds_gradients = false;     ///< adds to the gradients of parameters
+  bool asynchronous = false;       ///< may be: see Action::asynchronous
+  bool delayed = false;            ///< may be: see Action::delay
+  std::uint32_t color = 0xc9c9c9;  ///< in pictures of a step: red, green, blue
+};
+
+/// One for each kind, in the order of ActionKind.
+std::span<const ActionRow, kNumActionKinds> action_rows();
+const ActionRow& row_of(ActionKind kind);
+std::string_view to_string(ActionKind kind);
+
+struct Action {
+  ActionKind kind = ActionKind::kLoad;
+  Range range = {};     ///< of what: ActionRow::range
+  int micro_batch = 0;  ///< of computations
+  /// Of which batch: 0 of the one that the step loads, n of the one loaded n steps before. A step
+  /// leaves out what is of a batch before the first, or before the last agree.
+  int delay = 0;
+  std::vector<std::string> axes = {};  ///< mesh axes over whose ranks a collective runs
+  /// Started on the communication lane: later actions run meanwhile, until one needs the result.
+  bool asynchronous = false;
+  /// The action is for one of every n steps, see ActionRow::period. Those for the last one are done
+  /// also in steps after which all ranks do something together: before an evaluation, a save or the
+  /// end.
+  int every = 1;
+  bool operator==(const Action&) const = default;
+};
+
+}  // namespace stormo::plan
