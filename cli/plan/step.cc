@@ -80,7 +80,7 @@ using Crossings = std::map<std::pair<Rank, Rank>, Sent>;
 Crossings crossings_of(const StepInput& step) {
   Crossings out;
   for (const plan::Action& a : step.plan.actions) {
-    const bool back = row_of(a.kind).passes_gradient;
+    const bool back = row_of(a.kind).passes_gradient();
     for (const analysis::Crossing& e : analysis::crossings_of(step.plan, a, step.sizes)) {
       for (const analysis::Crossing::Message& m : e.messages) {
         Sent& c = out[{m.from, m.to}];

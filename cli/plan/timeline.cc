@@ -23,7 +23,7 @@ constexpr double kVisible = 0.1;  // width of a box that can be seen
 constexpr std::uint32_t kWaitColor = 0xffffff;
 
 bool computes(ActionKind kind) {
-  return row_of(kind).range == plan::RangeOf::kSegments && !row_of(kind).moves;
+  return row_of(kind).range == plan::RangeOf::kSegments && !row_of(kind).moves();
 }
 
 double y_of(const SimulatedAction& a) {

@@ -23,7 +23,7 @@ constexpr std::size_t kWarmUp = 2;
 
 bool is_timed(ActionKind kind) {
   return kind == ActionKind::kLoad || kind == ActionKind::kNorm || kind == ActionKind::kUpdate ||
-         (row_of(kind).micro_batch && !row_of(kind).moves);
+         (row_of(kind).micro_batch && !row_of(kind).moves());
 }
 
 /// An Event of a trace; in microseconds.

@@ -46,7 +46,7 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, std::int64_t bytes) {
   out.actions.clear();
   for (const Action& a : in.actions) {
     const bool last_batch = a.micro_batch + 1 == in.micro_batches;
-    if (row_of(a.kind).passes_gradient && last_batch &&
+    if (row_of(a.kind).passes_gradient() && last_batch &&
         std::ranges::none_of(out.actions,
                              [](const Action& b) { return is(b, ActionKind::kCount); })) {
       out.actions.push_back({.kind = ActionKind::kCount, .asynchronous = true});

@@ -8,7 +8,7 @@ Pass by_segment() {
     out.strategy += "+by_segment";
     out.actions.clear();
     for (const plan::Action& a : in.actions) {
-      const bool backward = row_of(a.kind).passes_gradient || row_of(a.kind).adds_gradients;
+      const bool backward = row_of(a.kind).passes_gradient() || row_of(a.kind).adds_gradients;
       if (!backward && a.kind != plan::ActionKind::kForward) {
         out.actions.push_back(a);
         continue;

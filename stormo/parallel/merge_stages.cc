@@ -134,7 +134,7 @@ class Merge {
       return std::pair(order[a].delay, a) > std::pair(order[b].delay, b);
     };
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (row_of(action_of(order[i].kind)).passes_gradient) {
+      if (row_of(action_of(order[i].kind)).passes_gradient()) {
         delays_[part(order[i], stage)][at(order[i].micro_batch)] = order[i].delay;
       }
       if (!row_of(action_of(order[i].kind)).adds_gradients) continue;

@@ -43,7 +43,7 @@ Pass recompute() {
       if (a.kind == ActionKind::kRecompute) {
         return Status(Code::kBadPlan, "recompute: the plan recomputes already; apply it once");
       }
-      const bool backward = row_of(a.kind).passes_gradient || row_of(a.kind).adds_gradients;
+      const bool backward = row_of(a.kind).passes_gradient() || row_of(a.kind).adds_gradients;
       if (!backward && a.kind != ActionKind::kForward) {
         out.actions.push_back(a);
         continue;
@@ -54,7 +54,7 @@ Pass recompute() {
         Action part = a;
         part.range = group;
         // the backward of the last group comes right after its forward: nothing to gain
-        if (row_of(a.kind).passes_gradient && group.last != end && group.last >= begin) {
+        if (row_of(a.kind).passes_gradient() && group.last != end && group.last >= begin) {
           out.actions.push_back(part);
           out.actions.back().kind = ActionKind::kRecompute;
         }

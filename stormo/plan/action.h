@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -95,6 +96,28 @@ enum class Scope : std::uint8_t {
   kServers,  ///< of one worker, and those of the servers
 };
 
+/// A value that an action makes, and later ones need: they wait for it where it is on its way.
+enum class Value : std::uint8_t {
+  kOutput,          ///< of a segment, on the stage that goes on with it
+  kOutputGradient,  ///< the gradient of that, on the stage that made it
+  kParameters,      ///< whole, as segments read them
+  kGradients,       ///< of parameters, reduced
+};
+class Values {
+ public:
+  constexpr Values() = default;
+  constexpr Values(std::initializer_list<Value> all) {
+    for (const Value v : all) bits_ = static_cast<std::uint8_t>(bits_ | bit(v));
+  }
+  constexpr bool has(Value v) const { return (bits_ & bit(v)) != 0; }
+
+ private:
+  static constexpr std::uint8_t bit(Value v) {
+    return static_cast<std::uint8_t>(1u << static_cast<unsigned>(v));
+  }
+  std::uint8_t bits_ = 0;
+};
+
 /// What is true of an action of one kind in every plan.
 struct ActionRow {
   ActionKind kind;
@@ -103,13 +126,23 @@ struct ActionRow {
   AxesOf axes = AxesOf::kNone;
   Period period = Period::kEachStep;
   Scope scope = Scope::kRank;
-  bool micro_batch = false;        ///< works on one micro-batch
-  bool moves = false;              ///< sends a tensor from one stage to another
-  bool passes_gradient = false;    ///< computes the gradient of the input of its segments
-  bool adds_gradients = false;     ///< adds to the gradients of parameters
-  bool asynchronous = false;       ///< may be: see Action::asynchronous
-  bool delayed = false;            ///< may be: see Action::delay
+  bool micro_batch = false;     ///< works on one micro-batch
+  bool adds_gradients = false;  ///< adds to the gradients of parameters
+  bool asynchronous = false;    ///< may be: see Action::asynchronous
+  bool delayed = false;         ///< may be: see Action::delay
+  bool all_batches = false;     ///< is of all batches under way, and finishes them
+  bool barrier = false;         ///< ranks of a host wait for each other
+  Values needs = {};            ///< before it begins: of its range, or of all if it has none
+  Values needs_at_end = {};     ///< before it is over
+  Values makes = {};
   std::uint32_t color = 0xc9c9c9;  ///< in pictures of a step: red, green, blue
+
+  /// Whether it sends a tensor from one stage to another.
+  constexpr bool moves() const {
+    return makes.has(Value::kOutput) || makes.has(Value::kOutputGradient);
+  }
+  /// Whether it computes the gradient of the input of its segments.
+  constexpr bool passes_gradient() const { return needs.has(Value::kOutputGradient); }
 };
 
 /// One for each kind, in the order of ActionKind.

@@ -110,7 +110,7 @@ std::vector<std::size_t> order_of_batch(const StepPlan& p) {
   std::iota(out.begin(), out.end(), std::size_t{0});
   const int longest = longest_delay(p);
   std::ranges::stable_sort(out, {}, [&](std::size_t i) {
-    return p.actions[i].kind == ActionKind::kAgree ? longest : p.actions[i].delay;
+    return row_of(p.actions[i].kind).all_batches ? longest : p.actions[i].delay;
   });
   return out;
 }

@@ -205,7 +205,7 @@ class Sizes {
   /// What the ranks add up that compute layers together.
   void inner_sums() {
     if (plan_.mesh.find(plan::kTensorAxis) < 0) return;
-    const bool backward = row_of(a_.kind).passes_gradient;
+    const bool backward = row_of(a_.kind).passes_gradient();
     const int first_trained = backward ? first_trained_segment(model_) : 0;
     for (int i = 0; i < a_.range.size(); ++i) {
       const int s = backward ? a_.range.last - i : a_.range.first + i;
@@ -224,7 +224,7 @@ class Sizes {
   /// and scatters them where it ends, and backward the other way round.
   void gather_and_scatter(const std::vector<std::int64_t>& begins,
                           const std::vector<std::int64_t>& ends) {
-    const bool backward = row_of(a_.kind).passes_gradient;
+    const bool backward = row_of(a_.kind).passes_gradient();
     const DType own = own_type(), computed = sizes_.computes_in.value_or(own);
     const auto &gathered = backward ? ends : begins, &scattered = backward ? begins : ends;
     const std::size_t count = std::max(begins.size(), ends.size());
@@ -267,7 +267,7 @@ class Sizes {
     const DType own = own_type();
     const DType type = sizes_.computes_in.value_or(own);
     const std::vector<std::string> axes = {plan::kContextAxis};
-    const int first_trained = row_of(a_.kind).passes_gradient ? first_trained_segment(model_) : 0;
+    const int first_trained = row_of(a_.kind).passes_gradient() ? first_trained_segment(model_) : 0;
     for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
       const std::int64_t keys = model_.segments[static_cast<std::size_t>(s)].keys * sizes_.samples /
                                 plan::slice_of(plan_.mesh, 0).parts;
@@ -277,7 +277,7 @@ class Sizes {
         continue;
       }
       add(keys, type, axes, GoalKind::kAllGather, "ring_all_gather");
-      if (!row_of(a_.kind).passes_gradient) continue;
+      if (!row_of(a_.kind).passes_gradient()) continue;
       add(keys, own, axes, GoalKind::kReduceScatter, "ring_reduce_scatter");
     }
   }
@@ -287,7 +287,7 @@ class Sizes {
   void sums_over_places() {
     const std::vector<std::string> axes = plan::place_axes(plan_.mesh);
     if (axes.empty()) return;
-    const bool backward = row_of(a_.kind).passes_gradient;
+    const bool backward = row_of(a_.kind).passes_gradient();
     const int first_trained = backward ? first_trained_segment(model_) : 0;
     for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
       const plan::SegmentShape& segment = model_.segments[static_cast<std::size_t>(s)];
@@ -401,7 +401,7 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
 
 std::int64_t moved_bytes(const plan::StepPlan& plan, const plan::Action& a,
                          const StepSizes& sizes) {
-  if (!row_of(a.kind).moves || sizes.outputs.empty()) return 0;
+  if (!row_of(a.kind).moves() || sizes.outputs.empty()) return 0;
   return sizes.outputs[static_cast<std::size_t>(a.range.first)] /
          parts_of_output(plan, a.range.first);
 }

@@ -100,7 +100,7 @@ std::vector<Crossing> crossings_of(const plan::StepPlan& plan, const plan::Actio
                                    const StepSizes& sizes) {
   const bool forwards =
       a.kind == plan::ActionKind::kForward || a.kind == plan::ActionKind::kRecompute;
-  const bool backwards = row_of(a.kind).passes_gradient;
+  const bool backwards = row_of(a.kind).passes_gradient();
   std::vector<Crossing> out;
   const bool in_parts =
       !plan::place_axes(plan.mesh).empty() || plan.mesh.find(plan::kTensorAxis) >= 0;

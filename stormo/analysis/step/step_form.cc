@@ -382,7 +382,7 @@ Status check_axes(const StepPlan& p, const Action& a) {
 
 /// What is computed together is computed by one stage, and what moves, moves between two.
 Status check_segments(const StepPlan& p, const Action& a) {
-  if (row_of(a.kind).moves) {
+  if (row_of(a.kind).moves()) {
     if (a.range.size() != 2) return bad("moves between two segments that follow each other");
     return is_boundary(p.model, a.range.first) ? Status() : bad("moves inside of one stage");
   }

@@ -1,6 +1,7 @@
 #include <stormo/analysis/step/step_simulate.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <set>
@@ -18,6 +19,7 @@ namespace {
 using plan::Action;
 using plan::ActionKind;
 using plan::Range;
+using plan::Value;
 
 /// Of steps that overlap.
 constexpr int kMostSteps = 32;
@@ -57,8 +59,8 @@ class TimeWalk {
       for (action_ = 0; action_ < plan_.actions.size(); ++action_) {
         const Action& a = plan_.actions[action_];
         const int batch = step_ - a.delay;
-        const bool agrees = a.kind == ActionKind::kAgree;  // when all batches are finished
-        if (agrees ? step_ == out_.steps + delay - 1 : batch >= 0 && batch < out_.steps) {
+        if (row_of(a.kind).all_batches ? step_ == out_.steps + delay - 1
+                                       : batch >= 0 && batch < out_.steps) {
           STORMO_RETURN_IF_ERROR(next(a));
         }
       }
@@ -94,8 +96,8 @@ class TimeWalk {
     }
     wait_for_inputs(a);
     compute(a);
-    if (row_of(a.kind).moves) move(a);
-    if (a.kind == ActionKind::kShareGradients || a.kind == ActionKind::kShareParameters) {
+    if (row_of(a.kind).moves()) move(a);
+    if (row_of(a.kind).barrier) {
       for (const StepGroups::Group& group : groups_.over(a.axes)) {
         start(group, times_.barrier, /*asynchronous=*/false);
       }
@@ -114,55 +116,43 @@ class TimeWalk {
         start(group, seconds, a.asynchronous);
       }
     }
-    // only now: the counts of find_unused travel while the last parts are reduced
-    if (a.kind == ActionKind::kFindUnused) wait_for_all(reductions_);
+    wait_for(row_of(a.kind).needs_at_end, a);
     return {};
   }
 
   void wait_for_inputs(const Action& a) {
-    switch (a.kind) {
-      case ActionKind::kForward:
-        wait_for_parameters(a.range);
-        wait_for_move(ActionKind::kMoveActivation, a.range.first - 1, a);
-        break;
-      case ActionKind::kRecompute:
-      case ActionKind::kBackwardWeight: wait_for_parameters(a.range); break;
-      case ActionKind::kBackward:
-      case ActionKind::kBackwardInput:
-        wait_for_parameters(a.range);
-        wait_for_move(ActionKind::kMoveGradient, a.range.last, a);
-        break;
-      case ActionKind::kReshard: wait_for(gathers_, a.range); break;
-      case ActionKind::kReleaseGradients:
-      case ActionKind::kAllReduce: wait_for(reductions_, a.range); break;
-      case ActionKind::kNorm:
-      case ActionKind::kUpdate: wait_for_all(reductions_); break;
-      default: break;
+    const plan::Values needs = row_of(a.kind).needs;
+    wait_for(needs, a);
+    if (needs.has(Value::kOutput)) wait_for_move(Value::kOutput, a.range.first - 1, a);
+    if (needs.has(Value::kOutputGradient)) {
+      wait_for_move(Value::kOutputGradient, a.range.last, a);
     }
   }
 
-  void wait_for_parameters(Range segments) {
-    for (const auto& [range, arrivals] : gathers_) {
-      const auto is_read = [&](int p) { return range.first <= p && p <= range.second; };
-      const auto begin = reads_.begin() + segments.first, end = reads_.begin() + segments.last + 1;
-      if (std::any_of(begin, end, [&](const std::vector<int>& read) {
-            return std::ranges::any_of(read, is_read);
-          })) {
-        wait_until(arrivals);
+  void wait_for(plan::Values values, const Action& a) {
+    for (const auto& [value, under_way] : under_way_) {
+      if (!values.has(value)) continue;
+      for (const auto& [range, arrivals] : under_way) {
+        if (concerns(a, range)) wait_until(arrivals);
       }
     }
   }
-  void wait_for(const Arrivals& under_way, Range range) {
-    const auto found = under_way.find({range.first, range.last});
-    if (found != under_way.end()) wait_until(found->second);
-  }
-  void wait_for_all(Arrivals& under_way) {
-    for (const auto& [range, arrivals] : under_way) wait_until(arrivals);
-    under_way.clear();
+  /// Whether an action uses one of these parameters.
+  bool concerns(const Action& a, std::pair<int, int> parameters) const {
+    const auto [first, last] = parameters;
+    switch (row_of(a.kind).range) {
+      case plan::RangeOf::kNothing: return true;
+      case plan::RangeOf::kParameters: return a.range.first <= last && first <= a.range.last;
+      case plan::RangeOf::kSegments: break;
+    }
+    const auto begin = reads_.begin() + a.range.first, end = reads_.begin() + a.range.last + 1;
+    return std::any_of(begin, end, [=](const std::vector<int>& read) {
+      return std::ranges::any_of(read, [=](int p) { return first <= p && p <= last; });
+    });
   }
   /// Across the boundary behind a segment, if the micro-batch was moved there.
-  void wait_for_move(ActionKind kind, int segment, const Action& needs) {
-    const auto found = moves_.find({kind, segment, needs.micro_batch, step_ - needs.delay});
+  void wait_for_move(Value value, int segment, const Action& needs) {
+    const auto found = moves_.find({value, segment, needs.micro_batch, step_ - needs.delay});
     if (found != moves_.end()) wait_until(found->second);
   }
   void wait_until(const std::vector<double>& arrivals) {
@@ -173,7 +163,9 @@ class TimeWalk {
   void move(const Action& a) {
     const int from = stages_.of_segment(ends_of(a).from), to = stages_.of_segment(ends_of(a).to);
     const auto bytes = static_cast<double>(moved_bytes(plan_, a, sizes_));
-    std::vector<double>& arrivals = moves_[{a.kind, a.range.first, a.micro_batch, step_ - a.delay}];
+    const Value value =
+        row_of(a.kind).makes.has(Value::kOutput) ? Value::kOutput : Value::kOutputGradient;
+    std::vector<double>& arrivals = moves_[{value, a.range.first, a.micro_batch, step_ - a.delay}];
     arrivals.resize(ranks_.size());
     for (const StepGroups::Group& group : groups_.over({plan::kStageAxis})) {
       const Rank sender = group.ranks[at(from)], receiver = group.ranks[at(to)];
@@ -291,12 +283,12 @@ class TimeWalk {
 
   void arrive(std::size_t rank, double time) {
     const Action& a = plan_.actions[action_];
-    if (a.kind == ActionKind::kCount) return;  // buckets follow it on their lane
-    const bool gathers = a.kind == ActionKind::kAllGather || a.kind == ActionKind::kPull;
-    Arrivals& under_way = gathers ? gathers_ : reductions_;
-    std::vector<double>& arrivals = under_way[{a.range.first, a.range.last}];
-    arrivals.resize(ranks_.size());
-    arrivals[rank] = std::max(arrivals[rank], time);
+    for (auto& [value, under_way] : under_way_) {
+      if (!row_of(a.kind).makes.has(value)) continue;
+      std::vector<double>& arrivals = under_way[{a.range.first, a.range.last}];
+      arrivals.resize(ranks_.size());
+      arrivals[rank] = std::max(arrivals[rank], time);
+    }
   }
 
   void record(std::size_t rank, Lane lane, double start, double end) {
@@ -318,12 +310,13 @@ class TimeWalk {
   std::vector<std::size_t> stage_of_;   // by rank
   std::vector<std::size_t> concerned_;  // ranks, by the present action
   // by boundary, micro-batch and batch, then by rank: arrivals
-  std::map<std::tuple<ActionKind, int, int, int>, std::vector<double>> moves_;
+  std::map<std::tuple<Value, int, int, int>, std::vector<double>> moves_;
   std::vector<Ready> ranks_;
   std::vector<std::size_t> owner_;             // by parameter: its segment
   std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
   std::set<std::pair<int, int>> scattered_;    // ranges of parameters
-  Arrivals gathers_, reductions_;
+  std::array<std::pair<Value, Arrivals>, 2> under_way_ = {
+      {{Value::kParameters, {}}, {Value::kGradients, {}}}};
   std::size_t action_ = 0;
   int step_ = 0;
   StepSimulation out_;

@@ -186,7 +186,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
       const Action& a = plan.actions[i];
       if (a.micro_batch != m) continue;
       if (a.kind == ActionKind::kForward) forward.push_back(a.range);
-      if (row_of(a.kind).passes_gradient) backward.insert(backward.begin(), a.range);
+      if (row_of(a.kind).passes_gradient()) backward.insert(backward.begin(), a.range);
     }
     if (forward == backward) continue;
     return Status(Code::kBadPlan, "forward and backward of micro-batch " + std::to_string(m) +
@@ -241,7 +241,7 @@ Runner::BatchUnderWay* Runner::batch_of(const Action& action) {
 
 Status Runner::act(const Action& action) {
   batch_ = batch_of(action);
-  if (batch_ == nullptr && action.kind != ActionKind::kAgree) return {};
+  if (batch_ == nullptr && !row_of(action.kind).all_batches) return {};
   std::optional<WeightVersions::Use> use;
   if (versions_ && row_of(action.kind).micro_batch) use.emplace(&*versions_, batch_->weights);
   return execute(action).within(to_string(action.kind));

@@ -170,7 +170,7 @@ TEST(ContextParallel, ARankKeepsAndMovesItsPositions) {
   analysis::StepSizes sizes;
   sizes.outputs = {100, 100, 100, 100};
   for (const plan::Action& a : p.actions) {
-    EXPECT_EQ(analysis::moved_bytes(p, a, sizes), row_of(a.kind).moves ? 50 : 0);
+    EXPECT_EQ(analysis::moved_bytes(p, a, sizes), row_of(a.kind).moves() ? 50 : 0);
   }
   const analysis::MemorySizes memory{.activations = {0, 0, 0, 0}, .outputs = {100, 100, 100, 100}};
   const StepPlan again = plan_of({context_parallel(2, AttentionForm::kRing), recompute()});

@@ -140,7 +140,7 @@ TEST(ShardStages, NoStageWaitsForReductionsOfAnother) {
       for (Rank r = 0; r < way.stages; ++r) {
         bool blocks = false;  // since the backward
         for (const Action& a : project(p, r).actions) {
-          if (row_of(a.kind).passes_gradient) blocks = false;
+          if (row_of(a.kind).passes_gradient()) blocks = false;
           blocks =
               blocks || a.kind == ActionKind::kReduceScatter || a.kind == ActionKind::kAllReduce;
           const bool sends = a.kind == ActionKind::kMoveGradient &&

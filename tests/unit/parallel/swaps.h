@@ -142,7 +142,7 @@ class Uses {
         break;
       default: return;
     }
-    if (!row_of(a_.kind).moves && a_.kind != kLoss) parameters("values of", Use::kRead);
+    if (!row_of(a_.kind).moves() && a_.kind != kLoss) parameters("values of", Use::kRead);
   }
 
   void exchange() {
