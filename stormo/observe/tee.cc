@@ -38,8 +38,4 @@ void TeeObserver::on_error(const ErrorRecord& record) {
   for (RunObserver* o : observers_) o->on_error(record);
 }
 
-void TeeSink::record(const Event& event) {
-  for (Sink* s : sinks_) s->record(event);
-}
-
 }  // namespace stormo::observe

@@ -25,15 +25,4 @@ class TeeObserver : public RunObserver {
   std::vector<RunObserver*> observers_;
 };
 
-/// Passes every Event to several sinks, in order. Does not own them.
-class TeeSink final : public Sink {
- public:
-  explicit TeeSink(std::vector<Sink*> sinks) : sinks_(std::move(sinks)) {}
-
-  void record(const Event& event) override;
-
- private:
-  std::vector<Sink*> sinks_;
-};
-
 }  // namespace stormo::observe

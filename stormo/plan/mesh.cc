@@ -95,15 +95,6 @@ std::string to_text(const Mesh& m) {
   return out;
 }
 
-Result<Mesh> parse_mesh(std::string_view text) {
-  TextReader in(text);
-  in.expect_header("mesh");
-  Mesh m = read_axes(in);
-  if (!in.at_end()) in.fail("unexpected text after the mesh");
-  if (!in.ok()) return in.status();
-  return m;
-}
-
 std::uint64_t hash(const Mesh& m) {
   StableHash h;
   h.add("mesh v1");

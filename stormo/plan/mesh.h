@@ -35,10 +35,8 @@ struct Mesh {
   std::vector<Rank> group(Rank rank, std::span<const std::string> over) const;
 };
 
-/// Versioned text form: `mesh v1 dp=2 tp=4`.
+/// "mesh v1 dp=2 tp=4" and the line end, for messages.
 std::string to_text(const Mesh& m);
-/// Inverse of to_text; kBadPlan with line and column for anything else.
-Result<Mesh> parse_mesh(std::string_view text);
 /// Equal meshes have equal hashes, on every machine.
 std::uint64_t hash(const Mesh& m);
 

@@ -54,7 +54,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   fuzz::check(plan::parse_step_plan(text), plan::parse_step_plan);
   fuzz::check(plan::parse_topology(text), plan::parse_topology);
-  fuzz::check(plan::parse_mesh(text), plan::parse_mesh);
   const auto selection = comm::parse_selection(text);
   if (selection.ok()) {
     STORMO_CHECK(comm::parse_selection(to_text(*selection)).ok(), "a text that is refused");

@@ -31,8 +31,7 @@ char* element(const torch::Tensor& t, std::int64_t i) {
 void check_parameter(const NamedParameter& p, const OwnedRange& range) {
   if (!p.tensor.device().is_cpu() || !p.tensor.is_floating_point()) {
     throw Error(invalid_argument("parameter '" + p.name + "' is " + p.tensor.toString() +
-                                 "; fused updates need floating point numbers in host memory: use "
-                                 "a TorchOptimizer for others"));
+                                 "; updates need floating point numbers in host memory"));
   }
   const bool inside = 0 <= range.begin && range.begin <= range.end && range.end <= p.tensor.numel();
   const bool fits = !range.weights.defined() || (range.weights.is_contiguous() &&

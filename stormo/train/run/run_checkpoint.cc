@@ -12,7 +12,7 @@
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/reader.h>
 #include <stormo/checkpoint/writer.h>
-#include <stormo/train/optimizer/torch_optimizer.h>
+#include <stormo/train/optimizer/optimizer_archive.h>
 #include <stormo/train/run/loop_state.h>
 
 namespace stormo::train {
