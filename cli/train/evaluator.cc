@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <cli/trained/evaluate.h>
 #include <stormo/train/prepare/recipe_task.h>
@@ -23,15 +25,16 @@ Result<std::int64_t> last_step(const train::Recipe& recipe) {
   return train::make_sampler(*data.train, recipe.train, 0, 1).steps_until(0, recipe.train.epochs);
 }
 
-/// A run that was ended early, or has failed.
-Status end_without_last_step(std::int64_t step, std::int64_t end) {
-  if (step < 0) {
+/// A run that was ended early, or has failed. `last`: the model of its last checkpoint.
+Status end_without_last_step(const std::optional<train::TrainedModel>& last, std::int64_t end,
+                             bool as_json) {
+  if (!last) {
     return Status(Code::kPeerLost,
                   "the run is over, or has not begun: none of its servers answers, "
                   "and there is no checkpoint of it");
   }
-  fmt::print(stderr, "stormo train: the run has ended after step {} of {}\n", step, end);
-  return {};
+  fmt::print(stderr, "stormo train: the run has ended after step {} of {}\n", last->step, end);
+  return evaluate_model(*last, as_json, HeldOut::kAfterTraining);
 }
 
 /// Waits until it is time to look again; kInterrupted when asked to stop.
@@ -56,21 +59,24 @@ Status evaluate_checkpoints(const TrainRun& run, const std::function<bool(bool b
   STORMO_ASSIGN_OR_RETURN(const std::int64_t end, last_step(recipe));
   const std::string first = newest_checkpoint_of(run);
   std::string seen;
-  for (std::int64_t step = -1; step < end;) {
+  std::optional<train::TrainedModel> last;
+  while (!last || last->step < end) {
     const bool was_over =
         is_over(seen != first && !seen.empty());  // what was saved before that is seen now
     const std::string newest = newest_checkpoint_of(run);
     if (newest.empty() || newest == seen) {
-      if (was_over) return end_without_last_step(step, end);
+      if (was_over) return end_without_last_step(last, end, run.json);
       STORMO_RETURN_IF_ERROR(wait_to_look(stop_fd));
       continue;
     }
-    const Result<train::TrainedModel> model = train::load_trained_model(newest);
+    Result<train::TrainedModel> model = train::load_trained_model(newest);
     if (!model.ok() && newest_checkpoint_of(run) != newest) continue;  // it was retired meanwhile
     STORMO_RETURN_IF_ERROR(model.status());
-    STORMO_RETURN_IF_ERROR(evaluate_model(*model, run.json));
+    const bool is_last = model->step >= end;
+    STORMO_RETURN_IF_ERROR(
+        evaluate_model(*model, run.json, is_last ? HeldOut::kAll : HeldOut::kDuringTraining));
     seen = newest;
-    step = model->step;
+    last = std::move(*model);
   }
   return {};
 }

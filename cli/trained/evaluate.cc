@@ -1,6 +1,7 @@
 // `stormo evaluate`: loss and accuracy of a trained model on data that training has not seen.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <optional>
@@ -60,7 +61,7 @@ Result<observe::EvalRecord> evaluate_split(const train::TrainedModel& model,
 
 }  // namespace
 
-Status evaluate_model(const train::TrainedModel& model, bool as_json) {
+Status evaluate_model(const train::TrainedModel& model, bool as_json, HeldOut parts) {
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data,
                           train::load_held_out(model.recipe, model.preprocessing));
   if (data.splits.empty()) {
@@ -74,7 +75,12 @@ Status evaluate_model(const train::TrainedModel& model, bool as_json) {
   observe::TextObserver text(std::cout, {});
   observe::RunObserver& observer = as_json ? static_cast<observe::RunObserver&>(json) : text;
   STORMO_ASSIGN_OR_RETURN(const auto alone, comm::make_inproc_group(1));
+  const bool has_validation =
+      std::ranges::count(data.splits, "validation", &train::EvalSplit::name) > 0;
   for (const train::EvalSplit& split : data.splits) {
+    const HeldOut part =
+        has_validation && split.name == "test" ? HeldOut::kAfterTraining : HeldOut::kDuringTraining;
+    if (parts != HeldOut::kAll && parts != part) continue;
     STORMO_ASSIGN_OR_RETURN(const observe::EvalRecord record,
                             evaluate_split(model, split, *alone.front()));
     observer.on_eval(record);

@@ -5,7 +5,12 @@
 
 namespace stormo::cli {
 
+/// Of a model that is evaluated while it trains: where there is a validation part, the test part is
+/// for the last checkpoint.
+enum class HeldOut { kAll, kDuringTraining, kAfterTraining };
+
 /// Evaluates a trained model on the held-out data of its recipe, and prints the results.
-Status evaluate_model(const train::TrainedModel& model, bool json);
+/// kDuringTraining and kAfterTraining together are all of it.
+Status evaluate_model(const train::TrainedModel& model, bool json, HeldOut parts = HeldOut::kAll);
 
 }  // namespace stormo::cli

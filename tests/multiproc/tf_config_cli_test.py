@@ -6,6 +6,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 
@@ -149,6 +150,28 @@ class TfConfigTest(TrainTest):
         self.assertIn("the run has ended after step", err)
         saved = max(int(path.name.removeprefix("step-")) for path in (self.folder / "run").glob("step-*"))
         self.assertEqual(json.loads(out.splitlines()[-1])["step"], saved, "the last checkpoint is evaluated")
+
+    def test_the_test_part_is_for_the_last_checkpoint(self):
+        for name, rows in (("t.csv", 40), ("test.csv", 10)):
+            (self.folder / name).write_text("x,y,label\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(rows)))
+        (self.folder / "mlp.toml").write_text(
+            'schema_version = 1\n[model]\nkind = "mlp"\nsizes = [2, 4, 2]\n[data]\nkind = "csv"\npath = "."\n'
+            'train = "t.csv"\ntest = "test.csv"\nvalidation_fraction = 0.2\nstandardise = true\n'
+            '[train]\nglobal_batch = 4\n[checkpoint]\ndirectory = "run"\n')
+        for steps in (25, 300000):  # the second one ends early
+            evaluator, server, chief = self.evaluated_with(f"train.steps={steps}", "strategy.worker_timeout=1")
+            first, between = json.loads(evaluator.stdout.readline()), []
+            if steps > 25:
+                while len({r["step"] for r in between}) < 3:
+                    between.append(json.loads(evaluator.stdout.readline()))
+                chief.send_signal(signal.SIGTERM)
+            out, err = evaluator.communicate(timeout=DEADLINE_S)
+            self.assertEqual(evaluator.returncode, 0, err)
+            records = [first, *between, *map(json.loads, out.splitlines())]
+            tests = [r["step"] for r in records if r["split"] == "test"]
+            self.assertEqual(tests, [records[-1]["step"]], records)
+            self.assertIn((tests[0], "validation"), [(r["step"], r["split"]) for r in records])
+            shutil.rmtree(self.folder / "run")
 
     def test_a_lost_chief_leaves_75_where_there_is_a_checkpoint(self):
         evaluator, server, chief = self.evaluated_with("train.steps=300000", "strategy.worker_timeout=1")
