@@ -96,7 +96,7 @@ torch::Tensor Chain::forward(torch::Tensor x) {
   return x;
 }
 
-void Chain::compute_with(const tensor::SplitGroup* ranks) {
+void Chain::compute_with(const tensor::TensorParallelGroup* ranks) {
   for (const auto& segment : segments_) segment->compute_with(ranks);
 }
 
@@ -108,7 +108,7 @@ void Chain::compute_places_with(const tensor::Grid* ranks) {
   for (const auto& segment : segments_) segment->compute_places_with(ranks);
 }
 
-void parallelize(Chain& model, const tensor::SplitGroup& ranks) {
+void parallelize(Chain& model, const tensor::TensorParallelGroup& ranks) {
   STORMO_CHECK(!model.lacks_values(), "a slice is one of values: call make_values() first");
   for (const auto& segment : model.segments()) {
     auto parameters = segment->named_parameters();
@@ -119,7 +119,7 @@ void parallelize(Chain& model, const tensor::SplitGroup& ranks) {
   model.compute_with(&ranks);
 }
 
-plan::ModelShape Chain::shape() const { return stated_for(split_shape(), {}); }
+plan::ModelShape Chain::shape() const { return without_unused_forms(split_shape(), {}); }
 
 plan::ModelShape Chain::split_shape() const {
   plan::ModelShape shape;

@@ -32,8 +32,8 @@ struct SplitForm {
 };
 
 /// How ranks compute a segment that have parts of the positions of each sample (context
-/// parallelism). With sequence parallelism the ranks of a SplitGroup have parts of them, too, but
-/// not between begin_split() and end_split(), where attention is.
+/// parallelism). With sequence parallelism the ranks of a TensorParallelGroup have parts of them,
+/// too, but not between begin_split() and end_split(), where attention is.
 struct ContextForm {
   /// Of a sample, in dimension 1 of input and output; 0: forward() needs all of them.
   std::int64_t positions = 0;
@@ -74,11 +74,11 @@ class Segment : public torch::nn::Module {
   void compute_positions_with(const tensor::ContextGroup* ranks) { context_ = ranks; }
   /// forward() computes this rank's part from now on: the parameters that split_form() names are
   /// slices. Null: the whole again. Borrowed.
-  void compute_with(const tensor::SplitGroup* ranks) { ranks_ = ranks; }
+  void compute_with(const tensor::TensorParallelGroup* ranks) { ranks_ = ranks; }
 
  protected:
   /// The ranks that compute this segment together; null: it is computed here alone.
-  const tensor::SplitGroup* ranks() const { return ranks_; }
+  const tensor::TensorParallelGroup* ranks() const { return ranks_; }
   /// The ranks that have the positions of a sample; null: all are here.
   const tensor::ContextGroup* context() const { return context_; }
   /// The ranks that have parts of the places of an image; null: all are here.
@@ -89,7 +89,7 @@ class Segment : public torch::nn::Module {
 
  private:
   const tensor::ContextGroup* context_ = nullptr;
-  const tensor::SplitGroup* ranks_ = nullptr;
+  const tensor::TensorParallelGroup* ranks_ = nullptr;
   const tensor::Grid* grid_ = nullptr;
 };
 
@@ -123,7 +123,7 @@ class Chain : public torch::nn::Module {
   /// place_form()).
   plan::ModelShape split_shape() const;
   /// Segment::compute_with() of all segments.
-  void compute_with(const tensor::SplitGroup* ranks);
+  void compute_with(const tensor::TensorParallelGroup* ranks);
   /// Segment::compute_positions_with() of all segments.
   void compute_positions_with(const tensor::ContextGroup* ranks);
   /// Segment::compute_places_with() of all segments.
@@ -179,6 +179,6 @@ class Chain : public torch::nn::Module {
 /// before, and have no gradients. `ranks` is borrowed as long as the model computes. In backward a
 /// slice gets the gradient of the slice, and what is whole gets the same gradient on all ranks. No
 /// collective. The Trainer does this by itself (strategy.tensor).
-void parallelize(Chain& model, const tensor::SplitGroup& ranks);
+void parallelize(Chain& model, const tensor::TensorParallelGroup& ranks);
 
 }  // namespace stormo::model

@@ -14,9 +14,9 @@ namespace stormo::model {
 /// A graph of segments as one Segment, such as a net of branches. Each segment reads the outputs
 /// (states) of earlier ones; the output of the last one is that of the graph.
 ///
-/// Ranks of a SplitGroup can compute it together: each has some of the segments, with their
-/// parameters, and a state is sent once to each rank that reads it, forward; its gradient comes
-/// back once from there. The ranks agree on who computes what by the same partition
+/// Ranks of a TensorParallelGroup can compute it together: each has some of the segments, with
+/// their parameters, and a state is sent once to each rank that reads it, forward; its gradient
+/// comes back once from there. The ranks agree on who computes what by the same partition
 /// (plan::partition()). J. Dean et al., "Large scale distributed deep networks", NIPS 2012.
 class Graph final : public Segment {
  public:

@@ -29,11 +29,11 @@ LocallyConnected2d::LocallyConnected2d(const plan::Window& window, std::int64_t 
 /// What this rank's places of the output read, with zeros beyond the edges of the map.
 torch::Tensor LocallyConnected2d::read(const torch::Tensor& x) const {
   const tensor::Line all;
-  if (ranks() == nullptr) return read_places(x, window_, all, all);
+  if (ranks() == nullptr) return halo_exchange(x, window_, all, all);
   const tensor::Line rows = ranks()->line();
-  if (input_ == Input::kRows) return read_places(x, window_, rows, all);
+  if (input_ == Input::kRows) return halo_exchange(x, window_, rows, all);
   const plan::Share mine = rows.share(height());
-  return read_places(x, window_, all, all)
+  return halo_exchange(x, window_, all, all)
       .narrow(2, mine.begin * window_.stride, (mine.size() - 1) * window_.stride + window_.kernel);
 }
 

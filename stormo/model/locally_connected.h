@@ -9,8 +9,8 @@ namespace stormo::model {
 /// A locally connected layer with ReLU: each place of the output reads a window of the input, as in
 /// a convolution, but with weights of its own. Input [B, C, H, W], output [B, channels, h, w].
 ///
-/// Ranks of a SplitGroup have shares of the rows of the output, with their weights: there is
-/// nothing of weights to add up. Each place of the input that another rank reads is sent there
+/// Ranks of a TensorParallelGroup have shares of the rows of the output, with their weights: there
+/// is nothing of weights to add up. Each place of the input that another rank reads is sent there
 /// once, and its gradient comes back once. J. Dean et al., "Large scale distributed deep networks",
 /// NIPS 2012 (model parallelism of DistBelief).
 class LocallyConnected2d final : public Segment {

@@ -15,7 +15,7 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
   /// logits [N, share], target [N]
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& logits,
                                const torch::Tensor& target, std::int64_t first,
-                               const tensor::SplitGroup& ranks) {
+                               const tensor::TensorParallelGroup& ranks) {
     torch::Tensor most = std::get<0>(logits.max(1));
     ranks.all_reduce(most, comm::ReduceOp::kMax);
     torch::Tensor shifted = logits - most.unsqueeze(1);
@@ -59,7 +59,7 @@ torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& ta
 }
 
 torch::Tensor split_cross_entropy(const torch::Tensor& logits, const torch::Tensor& target,
-                                  std::int64_t classes, const tensor::SplitGroup* ranks) {
+                                  std::int64_t classes, const tensor::TensorParallelGroup* ranks) {
   if (ranks == nullptr) return cross_entropy(logits, target);
   return SplitCrossEntropy::apply(logits.reshape({-1, logits.size(-1)}), target.reshape({-1}),
                                   ranks->share(classes).begin, *ranks);
@@ -67,7 +67,7 @@ torch::Tensor split_cross_entropy(const torch::Tensor& logits, const torch::Tens
 
 torch::Tensor owned_loss(const torch::Tensor& output,
                          const std::function<torch::Tensor(const torch::Tensor& output)>& loss,
-                         const tensor::SplitGroup& ranks, int owner) {
+                         const tensor::TensorParallelGroup& ranks, int owner) {
   torch::Tensor sent =
       torch::empty({output.size(0), output.size(1) + 1}, output.options().requires_grad(false));
   if (ranks.part().index == owner) {

@@ -10,21 +10,21 @@ namespace stormo::model {
 torch::Tensor convolve(torch::nn::Conv2d& convolution, const torch::Tensor& x,
                        const plan::Window& window, const tensor::Grid* grid) {
   if (grid == nullptr) return convolution->forward(x);
-  return at::conv2d(read_places(x, window, grid->rows(), grid->columns()), convolution->weight,
+  return at::conv2d(halo_exchange(x, window, grid->rows(), grid->columns()), convolution->weight,
                     convolution->bias, window.stride);
 }
 
 torch::Tensor convolve_rectified(torch::nn::Conv2d& convolution, const torch::Tensor& x,
                                  const plan::Window& window, const tensor::Grid* grid) {
   if (grid == nullptr) return convolution->forward(torch::relu(x));
-  torch::Tensor read = read_places(x, window, grid->rows(), grid->columns());
+  torch::Tensor read = halo_exchange(x, window, grid->rows(), grid->columns());
   return at::conv2d(read.relu_(), convolution->weight, convolution->bias, window.stride);
 }
 
 torch::Tensor max_pool(const torch::Tensor& x, const plan::Window& window,
                        const tensor::Grid* grid) {
   const torch::Tensor read =
-      grid == nullptr ? x : read_places(x, window, grid->rows(), grid->columns());
+      grid == nullptr ? x : halo_exchange(x, window, grid->rows(), grid->columns());
   return at::max_pool2d(read, window.kernel, window.stride);
 }
 

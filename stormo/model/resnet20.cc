@@ -88,8 +88,9 @@ class ResidualBlock final : public Segment {
   // Every second pixel, and zeros as the new channels on both sides.
   torch::Tensor shortcut(const torch::Tensor& whole) const {
     if (added_ == 0) return whole;
-    const torch::Tensor x =
-        grid() == nullptr ? whole : read_places(whole, skipped_, grid()->rows(), grid()->columns());
+    const torch::Tensor x = grid() == nullptr
+                                ? whole
+                                : halo_exchange(whole, skipped_, grid()->rows(), grid()->columns());
     const torch::Tensor half =
         x.slice(2, 0, std::nullopt, stride_).slice(3, 0, std::nullopt, stride_);
     return at::constant_pad_nd(half, {0, 0, 0, 0, added_ / 2, added_ - added_ / 2});

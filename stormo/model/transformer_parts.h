@@ -34,7 +34,7 @@ inline SplitForm split_of_block(std::int64_t heads, std::int64_t width, std::int
 
 /// The rows `ids` of a table of `rows` rows, of which each of `ranks` has a slice; null: the whole.
 inline torch::Tensor embed(const torch::Tensor& table, const torch::Tensor& ids, std::int64_t rows,
-                           const tensor::SplitGroup* ranks) {
+                           const tensor::TensorParallelGroup* ranks) {
   if (ranks == nullptr) return at::embedding(table, ids);
   const plan::Share mine = ranks->share(rows);
   const torch::Tensor elsewhere = ids.lt(mine.begin).logical_or_(ids.ge(mine.end));

@@ -435,11 +435,11 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.trust_ratios && shape.ranks > 1 && workers_update) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
-  model = stated_for(std::move(model),
-                     {.slices = strategy.tensor > 1 ||
-                                (strategy.kind == Strategy::Kind::kVertical && shape.ranks > 1),
-                      .positions = strategy.context > 1 || strategy.sequence_parallel,
-                      .places = !strategy.spatial.empty()});
+  model = without_unused_forms(
+      std::move(model), {.slices = strategy.tensor > 1 ||
+                                   (strategy.kind == Strategy::Kind::kVertical && shape.ranks > 1),
+                         .positions = strategy.context > 1 || strategy.sequence_parallel,
+                         .places = !strategy.spatial.empty()});
   return compose(one_device(std::move(model)), passes);
 }
 

@@ -41,7 +41,7 @@ std::array<std::pair<const char*, const std::vector<std::int64_t>*>, 3> named(
   return {{{"sums", &sums.forward}, {"gradient_sums", &sums.backward}, {"loss_sums", &sums.loss}}};
 }
 
-ModelShape stated_for(ModelShape model, const Together& how) {
+ModelShape without_unused_forms(ModelShape model, const ParallelForms& how) {
   for (SegmentShape& s : model.segments) {
     if (!how.slices && !how.positions) s.heads = 0;
     if (!how.positions) s.positions = s.keys = 0;

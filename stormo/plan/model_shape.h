@@ -143,13 +143,13 @@ struct ModelShape {
 };
 
 /// In which ways ranks compute a model together.
-struct Together {
+struct ParallelForms {
   bool slices = false;     ///< kTensorAxis
   bool positions = false;  ///< kContextAxis, or kTensorAxis with StepPlan::sequence_parallel
   bool places = false;     ///< kRowsAxis, kColumnsAxis
 };
 /// The model without what it says of ways in which no ranks compute it.
-ModelShape stated_for(ModelShape model, const Together& how);
+ModelShape without_unused_forms(ModelShape model, const ParallelForms& how);
 
 /// The first segments, whose input is in parts where ranks have parts of the places; 0: the model
 /// has no place_sum.

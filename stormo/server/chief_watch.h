@@ -8,7 +8,7 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/protocol/server/chief_terms.h>
-#include <stormo/server/held_parts.h>
+#include <stormo/server/hosted_partitions.h>
 #include <stormo/server/server_members.h>
 #include <stormo/server/server_message.h>
 
@@ -22,8 +22,8 @@ namespace stormo::server {
 class ChiefWatch {
  public:
   struct Options {
-    HeldParts* parts = nullptr;        ///< borrowed
-    ServerMembers* members = nullptr;  ///< borrowed
+    HostedPartitions* parts = nullptr;  ///< borrowed
+    ServerMembers* members = nullptr;   ///< borrowed
     std::function<void(const std::string&)> on_event;
   };
   explicit ChiefWatch(Options options) : options_(std::move(options)) {}

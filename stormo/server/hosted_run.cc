@@ -80,20 +80,20 @@ std::unique_ptr<SharedLedger> HostedRun::ledger_of(int worker) const {
   return ledger;
 }
 
-Status HostedRun::lose(int worker, Deadline by) {
-  if (const auto ledger = ledger_of(worker)) ledger->lose();
+Status HostedRun::evict(int worker, Deadline by) {
+  if (const auto ledger = ledger_of(worker)) ledger->evict();
   for (const HostedShard& hosted : shards_) {
-    STORMO_RETURN_IF_ERROR(hosted.shard->lose(worker, by).status());
+    STORMO_RETURN_IF_ERROR(hosted.shard->evict(worker, by).status());
   }
   return {};
 }
 
-void HostedRun::bury(int worker) {
-  for (const HostedShard& hosted : shards_) hosted.shard->bury(worker);
+void HostedRun::release_copies(int worker) {
+  for (const HostedShard& hosted : shards_) hosted.shard->release_copies(worker);
 }
 
-void HostedRun::come_back(int worker) {
-  if (const auto ledger = ledger_of(worker)) ledger->come_back();
+void HostedRun::readmit(int worker) {
+  if (const auto ledger = ledger_of(worker)) ledger->readmit();
 }
 
 bool HostedRun::is_lost(int worker) const {

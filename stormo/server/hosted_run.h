@@ -40,16 +40,16 @@ class HostedRun {
 
   /// Others do not wait for the worker any more, and do its steps. Blocks at most until `by` for
   /// each shard; then kDeadlineExceeded, and it is to be called again.
-  Status lose(int worker, Deadline by);
+  Status evict(int worker, Deadline by);
   /// The process of a worker has ended: its copies of shards are free.
-  void bury(int worker);
+  void release_copies(int worker);
   /// Objects to act in a worker's name: its shards here, and the ledger (null if another server has
   /// it). They borrow memory of the run.
   std::vector<std::unique_ptr<SharedShard>> shards_of(int worker, const ShardWait& wait) const;
   std::unique_ptr<SharedLedger> ledger_of(int worker) const;
 
   /// The worker is back. It joins the shards itself.
-  void come_back(int worker);
+  void readmit(int worker);
   /// Whether others do its steps, as the ledger says.
   bool is_lost(int worker) const;
 

@@ -14,7 +14,7 @@
 namespace stormo::server {
 RemoteWorker::RemoteWorker(Replica& replica, int worker, Duration timeout)
     : replica_(replica), worker_(worker), timeout_(timeout) {
-  const std::size_t largest = replica_.deputy(std::max(worker, 0)).largest_payload();
+  const std::size_t largest = replica_.executor_of(std::max(worker, 0)).largest_payload();
   // without memory every payload is refused
   if (auto memory = transport::MemoryFile::anonymous(largest + 1); memory.ok()) {
     staging_ = std::move(*memory);
@@ -66,29 +66,29 @@ Status RemoteWorker::serve_one(int fd) {
   STORMO_ASSIGN_OR_RETURN(const DataRequest request, receive_request(fd));
   STORMO_RETURN_IF_ERROR(receive_payload(fd, request));
   if (worker_ == kPrimary) return follow(fd, request);
-  WorkerDeputy& deputy = replica_.deputy(worker_);
-  WorkerDeputy::Answer answer{.id = request.id};
+  RequestExecutor& executor = replica_.executor_of(worker_);
+  RequestExecutor::Answer answer{.id = request.id};
   const auto is_cut = [this] { return cancelled(); };
   if (const Status may = replica_.wait_to_serve(Deadline::after(timeout_), is_cut); !may.ok()) {
     if (may.code() == Code::kCancelled) return may;
     answer.conclude(may);
-    return deputy.bytes_of(request, answer).send_all(fd);
+    return executor.bytes_of(request, answer).send_all(fd);
   }
-  deputy.watch(is_cut);
-  if (const WorkerDeputy::Answer* last = deputy.answer_to(request)) {
-    return deputy.bytes_of(request, *last).send_all(fd);
+  executor.watch(is_cut);
+  if (const RequestExecutor::Answer* last = executor.answer_to(request)) {
+    return executor.bytes_of(request, *last).send_all(fd);
   }
   const Result<std::string> result = replica_.execute(worker_, request, staging_.data(), answer);
   if (result.status().code() == Code::kCancelled) return result.status();
   answer.conclude(result);
-  if (is_harmless(request.op)) return deputy.bytes_of(request, answer).send_all(fd);
-  return deputy.bytes_of(request, deputy.keep(request, std::move(answer))).send_all(fd);
+  if (is_harmless(request.op)) return executor.bytes_of(request, answer).send_all(fd);
+  return executor.bytes_of(request, executor.keep(request, std::move(answer))).send_all(fd);
 }
 
 /// Of the primary: the answer says only that it was executed.
 Status RemoteWorker::follow(int fd, const DataRequest& request) {
   STORMO_RETURN_IF_ERROR(replica_.follow(request, staging_.data()));
-  WorkerDeputy::Answer answer{.id = request.id};
+  RequestExecutor::Answer answer{.id = request.id};
   answer.conclude(std::string());
   ByteRanges bytes;
   bytes.add(answer.frame.data(), answer.frame.size());
@@ -122,16 +122,16 @@ Result<DataRequest> RemoteWorker::receive_request(int fd) {
 }
 
 bool RemoteWorker::fits(const DataRequest& request) const {
-  if (worker_ != kPrimary) return replica_.deputy(worker_).fits(request);
+  if (worker_ != kPrimary) return replica_.executor_of(worker_).fits(request);
   if (request.worker < 0 || request.worker >= replica_.run().workers()) return false;
   if (is_about_worker(request.op)) return request.given.empty();
-  return replica_.deputy(request.worker).fits(request);
+  return replica_.executor_of(request.worker).fits(request);
 }
 
 Status RemoteWorker::receive_payload(int fd, const DataRequest& request) {
   if (request.given.find_first_not_of(kNotGiven) == std::string::npos) return {};
   if (staging_.data() == nullptr) return Status(Code::kExhausted, "no memory for gradients");
-  return replica_.deputy(worker_ == kPrimary ? request.worker : worker_)
+  return replica_.executor_of(worker_ == kPrimary ? request.worker : worker_)
       .payload_of(request, staging_.data())
       .receive_all(fd);
 }

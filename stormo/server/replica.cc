@@ -28,7 +28,7 @@ Deadline deadline_of(const DataRequest& request) {
 Result<std::unique_ptr<Replica>> Replica::create(int workers, int part, int servers, Role role) {
   std::unique_ptr<Replica> replica(new Replica(role));
   STORMO_ASSIGN_OR_RETURN(replica->run_, HostedRun::create(workers, part, servers));
-  replica->deputies_.resize(static_cast<std::size_t>(replica->run_->coordinator()) + 1);
+  replica->executors_.resize(static_cast<std::size_t>(replica->run_->coordinator()) + 1);
   return replica;
 }
 
@@ -77,11 +77,11 @@ bool Replica::is_closed() const {
   return is_closed_;
 }
 
-WorkerDeputy& Replica::deputy(int worker) {
+RequestExecutor& Replica::executor_of(int worker) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<WorkerDeputy>& deputy = deputies_[static_cast<std::size_t>(worker)];
-  if (!deputy) deputy = std::make_unique<WorkerDeputy>(*run_, worker);
-  return *deputy;
+  std::unique_ptr<RequestExecutor>& executor = executors_[static_cast<std::size_t>(worker)];
+  if (!executor) executor = std::make_unique<RequestExecutor>(*run_, worker);
+  return *executor;
 }
 
 std::shared_ptr<DataCall> Replica::forward(DataRequest request, ByteRanges payload) {
@@ -90,25 +90,25 @@ std::shared_ptr<DataCall> Replica::forward(DataRequest request, ByteRanges paylo
 }
 
 // Others may go on at once: their answers wait for the backup, and it executes this first.
-Status Replica::lose(int worker, Deadline by) {
+Status Replica::evict(int worker, Deadline by) {
   const std::lock_guard lock(order_);
   if (role() == Role::kBackup) return {};
-  STORMO_RETURN_IF_ERROR(run_->lose(worker, by));
+  STORMO_RETURN_IF_ERROR(run_->evict(worker, by));
   forward({.op = DataOp::kLose, .given = {}, .worker = worker}, {});
   return {};
 }
 
-void Replica::bury(int worker) {
+void Replica::release_copies(int worker) {
   const std::lock_guard lock(order_);
   if (role() == Role::kBackup) return;
-  if (run_->terms()) deputy(worker).forget();
-  run_->bury(worker);
+  if (run_->terms()) executor_of(worker).forget();
+  run_->release_copies(worker);
 }
 
-void Replica::come_back(int worker) {
+void Replica::readmit(int worker) {
   const std::lock_guard lock(order_);
   if (role() == Role::kBackup) return;
-  run_->come_back(worker);
+  run_->readmit(worker);
   forward({.op = DataOp::kComeBack, .given = {}, .worker = worker}, {});
 }
 
@@ -144,8 +144,8 @@ Status Replica::wait_to_serve(Deadline by, const std::function<Status()>& status
 }
 
 Result<std::string> Replica::execute(int worker, const DataRequest& request,
-                                     const std::byte* payload, WorkerDeputy::Answer& answer) {
-  WorkerDeputy& in_name = deputy(worker);
+                                     const std::byte* payload, RequestExecutor::Answer& answer) {
+  RequestExecutor& in_name = executor_of(worker);
   const Deadline by = deadline_of(request);
   // it waits for others, and changes nothing
   if (role() == Role::kOnly || request.op == DataOp::kWait) {
@@ -164,11 +164,11 @@ Result<std::string> Replica::execute(int worker, const DataRequest& request,
 /// Does not wait for other workers. What has failed has changed nothing.
 Result<std::string> Replica::execute_in_order(int worker, const DataRequest& request,
                                               const std::byte* payload,
-                                              WorkerDeputy::Answer& answer,
+                                              RequestExecutor::Answer& answer,
                                               std::shared_ptr<DataCall>& copied) {
   const std::lock_guard lock(order_);
   if (is_closed()) return Status(Code::kCancelled, "the server ends");
-  WorkerDeputy& in_name = deputy(worker);
+  RequestExecutor& in_name = executor_of(worker);
   STORMO_ASSIGN_OR_RETURN(std::string result, in_name.execute(request, payload, answer,
                                                               Deadline::after(Duration::zero())));
   DataRequest copy = request;
@@ -205,15 +205,15 @@ Status Replica::follow_in_order(const DataRequest& request, const std::byte* pay
     told_chief_ = {.number = request.count, .worker = request.worker};
     return {};
   }
-  WorkerDeputy& in_name = deputy(request.worker);
+  RequestExecutor& in_name = executor_of(request.worker);
   if (request.op == DataOp::kLose || request.op == DataOp::kComeBack) {
     in_name.forget();
-    run_->bury(request.worker);
-    if (request.op == DataOp::kLose) return run_->lose(request.worker, Deadline::never());
-    run_->come_back(request.worker);
+    run_->release_copies(request.worker);
+    if (request.op == DataOp::kLose) return run_->evict(request.worker, Deadline::never());
+    run_->readmit(request.worker);
     return {};
   }
-  WorkerDeputy::Answer answer{.id = request.origin};
+  RequestExecutor::Answer answer{.id = request.origin};
   const Result<std::string> result =
       in_name.execute(request, payload, answer, Deadline::after(Duration::zero()));
   if (!result.ok() || *result != request.result) {

@@ -15,8 +15,8 @@
 #include <stormo/protocol/server/chief_terms.h>
 #include <stormo/server/data_link.h>
 #include <stormo/server/hosted_run.h>
+#include <stormo/server/request_executor.h>
 #include <stormo/server/server_link.h>
-#include <stormo/server/worker_deputy.h>
 
 namespace stormo::server {
 
@@ -59,11 +59,11 @@ class Replica {
   void close();
 
   /// The worker is lost: see HostedRun. What it read is still there. A backup does nothing.
-  Status lose(int worker, Deadline by);
+  Status evict(int worker, Deadline by);
   /// What the worker read is free: nobody answers its requests.
-  void bury(int worker);
+  void release_copies(int worker);
   /// The worker is back. A backup does nothing.
-  void come_back(int worker);
+  void readmit(int worker);
 
   /// Begins to tell the backup who is the next chief, in the order of requests.
   void begin_election(const protocol::ChiefTerm& next);
@@ -74,14 +74,14 @@ class Replica {
   protocol::ChiefTerm told_chief() const;
 
   /// In whose name requests are executed. Any thread; the object is for one thread at a time.
-  WorkerDeputy& deputy(int worker);
+  RequestExecutor& executor_of(int worker);
   /// Blocks until this copy takes requests of workers, at most until `by`. kPeerLost when it is
   /// another's turn. Any thread.
   Status wait_to_serve(Deadline by, const std::function<Status()>& status);
   /// Executes a request that fits in the name of a worker, and blocks until the backup has executed
   /// it, too. `payload` is borrowed. Any thread. kCancelled when nobody knows whether that will be.
   Result<std::string> execute(int worker, const DataRequest& request, const std::byte* payload,
-                              WorkerDeputy::Answer& answer);
+                              RequestExecutor::Answer& answer);
   /// At a backup: executes what the primary has executed. kCorrupt when the result is another.
   /// Any thread.
   Status follow(const DataRequest& request, const std::byte* payload);
@@ -92,7 +92,7 @@ class Replica {
   explicit Replica(Role role) : role_(role) {}
   std::shared_ptr<DataCall> forward(DataRequest request, ByteRanges payload);
   Result<std::string> execute_in_order(int worker, const DataRequest& request,
-                                       const std::byte* payload, WorkerDeputy::Answer& answer,
+                                       const std::byte* payload, RequestExecutor::Answer& answer,
                                        std::shared_ptr<DataCall>& copied);
   bool is_closed() const;
   Status wait_for_copy(const std::shared_ptr<DataCall>& copied);
@@ -112,7 +112,7 @@ class Replica {
   Role role_;
   bool is_closed_ = false;
   protocol::ChiefTerm told_chief_;
-  std::vector<std::unique_ptr<WorkerDeputy>> deputies_;  // by worker; the last: coordinator
+  std::vector<std::unique_ptr<RequestExecutor>> executors_;  // by worker; the last: coordinator
   Status failure_;
 };
 

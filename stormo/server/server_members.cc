@@ -50,7 +50,7 @@ Status ServerMembers::admit(const WorkerHello& hello) {
     member.pid = hello.place.process.pid;
   }
   if (was_there) {
-    for (Replica* part : options_.parts->all()) part->come_back(hello.worker);
+    for (Replica* part : options_.parts->all()) part->readmit(hello.worker);
     event(fmt::format("worker {} is back, as a new process", hello.worker));
   }
   return {};
@@ -68,7 +68,7 @@ Status ServerMembers::make_room(int worker) {
                               "another number",
                               worker));
   }
-  if (before.stage == Member::Stage::kHere) lose(worker, before, "a new process has its number");
+  if (before.stage == Member::Stage::kHere) evict(worker, before, "a new process has its number");
   take_out(worker, before);
   if (before.is_leaving || is_served(before)) {
     return Status(Code::kExhausted, fmt::format("worker {} is still being taken out", worker));
@@ -111,7 +111,7 @@ void ServerMembers::hear(int worker, TimePoint now, const protocol::WorkerPace* 
   if (member.is_leaving) return;
   member.stage = Member::Stage::kHere;
   member.stuck_at.reset();
-  for (Replica* part : options_.parts->all()) part->come_back(worker);
+  for (Replica* part : options_.parts->all()) part->readmit(worker);
   event(fmt::format("worker {} is back", worker));
 }
 
@@ -139,7 +139,7 @@ void ServerMembers::look_for_stalls(int chief) {
     if (stall.ends) {
       member.stuck_at = stall.progress;
       if (stall.worker != chief) end_process(stall.worker);
-      lose(stall.worker, member, "it " + stall.text);
+      evict(stall.worker, member, "it " + stall.text);
     } else if (options_.parts->all().front()->part() == 0) {
       event(fmt::format("warning: {} {}", who, stall.text));
     }
@@ -154,10 +154,10 @@ void ServerMembers::watch(TimePoint now, Duration since, Duration pause) {
     if (member.process && !is_connected) member.process->wait(Duration::zero());
     if (member.stage == Member::Stage::kHere) {
       if (!is_connected && member.process && member.process->is_gone()) {
-        lose(worker, member, "its process has ended");
+        evict(worker, member, "its process has ended");
       } else if (now - member.heard > member.timeout) {
         const double seconds = std::chrono::duration<double>(now - member.heard).count();
-        lose(worker, member, fmt::format("nothing was heard of it for {:.1f} s", seconds));
+        evict(worker, member, fmt::format("nothing was heard of it for {:.1f} s", seconds));
       }
     }
     if (member.stage != Member::Stage::kHere) take_out(worker, member);
@@ -167,7 +167,7 @@ void ServerMembers::watch(TimePoint now, Duration since, Duration pause) {
 void ServerMembers::miss_absent(Duration limit) {
   for (int w = 0; w < options_.parts->workers(); ++w) {
     if (members_.contains(w)) continue;
-    lose(w, members_[w], fmt::format("it did not come within {}", format_duration(limit)));
+    evict(w, members_[w], fmt::format("it did not come within {}", format_duration(limit)));
   }
 }
 
@@ -179,12 +179,12 @@ void ServerMembers::take_over() {
     }
     if (member.stage != Member::Stage::kHere) continue;
     for (Replica* part : options_.parts->all()) {
-      if (part->run().is_lost(worker)) part->come_back(worker);
+      if (part->run().is_lost(worker)) part->readmit(worker);
     }
   }
 }
 
-void ServerMembers::lose(int worker, Member& member, const std::string& why) {
+void ServerMembers::evict(int worker, Member& member, const std::string& why) {
   member.stage = Member::Stage::kLost;
   member.lost_why = why;
   stalls_.forget(worker);
@@ -203,12 +203,12 @@ void ServerMembers::take_out(int worker, Member& member) {
   }
   const bool maps = !options_.parts->has_backups() && member.process && !member.process->is_gone();
   if (!member.is_buried && !maps && !is_served(member)) {
-    for (Replica* part : options_.parts->all()) part->bury(worker);
+    for (Replica* part : options_.parts->all()) part->release_copies(worker);
     member.is_buried = true;
   }
   if (!member.is_leaving || (options_.parts->has_backups() && !member.is_buried)) return;
   member.is_leaving = !std::ranges::all_of(options_.parts->all(), [worker](Replica* part) {
-    return part->lose(worker, Deadline::after(kLeavePatience)).ok();
+    return part->evict(worker, Deadline::after(kLeavePatience)).ok();
   });
 }
 

@@ -12,7 +12,7 @@
 #include <stormo/base/status.h>
 #include <stormo/protocol/worker_stalls.h>
 #include <stormo/server/data_message.h>
-#include <stormo/server/held_parts.h>
+#include <stormo/server/hosted_partitions.h>
 #include <stormo/server/remote_worker.h>
 #include <stormo/server/server_message.h>
 #include <stormo/transport/shm/peer_process.h>
@@ -42,7 +42,7 @@ class ServerMembers {
     std::array<std::unique_ptr<RemoteWorker>, 3> remotes = {};
   };
   struct Options {
-    HeldParts* parts = nullptr;             ///< borrowed
+    HostedPartitions* parts = nullptr;      ///< borrowed
     std::function<bool(int)> is_connected;  ///< whether a worker has a control connection
     protocol::StallLimits stall;
     std::function<void(const std::string&)> on_event;
@@ -84,7 +84,7 @@ class ServerMembers {
 
  private:
   Status make_room(int worker);
-  void lose(int worker, Member& member, const std::string& why);
+  void evict(int worker, Member& member, const std::string& why);
   void take_out(int worker, Member& member);
   void event(const std::string& line) const { options_.on_event(line); }
 

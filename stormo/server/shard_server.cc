@@ -13,7 +13,7 @@
 #include <stormo/base/units.h>
 #include <stormo/server/chief_watch.h>
 #include <stormo/server/control_connection.h>
-#include <stormo/server/held_parts.h>
+#include <stormo/server/hosted_partitions.h>
 #include <stormo/server/intervals.h>
 #include <stormo/server/run_terms.h>
 #include <stormo/server/server_members.h>
@@ -87,10 +87,10 @@ class PollingShardServer final : public ShardServer {
   std::optional<TimePoint> chief_finished_;
   Status chief_failure_;
   std::mutex complaints_mutex_;
-  std::vector<std::string> complaints_;     // of threads of remote workers; guarded
-  std::unique_ptr<HeldParts> parts_;        // null before the first hello
-  std::unique_ptr<ServerMembers> members_;  // likewise; ends before what its threads use
-  std::unique_ptr<ChiefWatch> chief_;       // likewise
+  std::vector<std::string> complaints_;      // of threads of remote workers; guarded
+  std::unique_ptr<HostedPartitions> parts_;  // null before the first hello
+  std::unique_ptr<ServerMembers> members_;   // likewise; ends before what its threads use
+  std::unique_ptr<ChiefWatch> chief_;        // likewise
   TimePoint last_look_ = std::chrono::steady_clock::now();
 };
 
@@ -382,7 +382,7 @@ Status PollingShardServer::attach(Connection& c, const ServerRequest& request) {
 Status PollingShardServer::admit(const WorkerHello& hello) {
   if (hello.worker >= hello.workers) return admit_predecessor(hello);
   if (!parts_) {
-    STORMO_ASSIGN_OR_RETURN(parts_, HeldParts::create(hello));
+    STORMO_ASSIGN_OR_RETURN(parts_, HostedPartitions::create(hello));
     members_ = std::make_unique<ServerMembers>(ServerMembers::Options{
         .parts = parts_.get(),
         .is_connected = [this](int worker) { return connection_of(worker) != nullptr; },

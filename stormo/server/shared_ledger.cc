@@ -215,14 +215,14 @@ Status SharedLedger::stop(int signal) {
   return {};
 }
 
-void SharedLedger::lose() {
+void SharedLedger::evict() {
   if (!entry(worker_).lost.exchange(true)) ++entry(worker_).times_lost;
   entry(worker_).doing = 0;
   give_up_portions();
   head().bell.ring();
 }
 
-void SharedLedger::come_back() {
+void SharedLedger::readmit() {
   if (entry(worker_).lost.exchange(false)) ++entry(worker_).times_back;
   entry(worker_).left = false;
   head().bell.ring();

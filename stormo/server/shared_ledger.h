@@ -36,9 +36,9 @@ class SharedLedger final : public Ledger {
   Status stop(int signal) override;
 
   /// In the name of a worker that is lost: others do what is left of its share.
-  void lose();
+  void evict();
   /// In the name of a worker that has come back.
-  void come_back();
+  void readmit();
   bool is_lost() const { return entry(worker_).lost; }
 
  private:

@@ -406,13 +406,13 @@ void SharedShard::replace_all(const Lease& lease, const PushedGradient& values) 
   }
 }
 
-void SharedShard::bury(int worker) {
+void SharedShard::release_copies(int worker) {
   memory_.cell(worker).pin.store(0);
   memory_.cell(worker).writes.store(0);
   memory_.header().bell.ring();
 }
 
-Result<std::uint64_t> SharedShard::lose(int worker, Deadline by) {
+Result<std::uint64_t> SharedShard::evict(int worker, Deadline by) {
   return remove(worker, memory_.header().lr.load(std::memory_order_relaxed), by);
 }
 

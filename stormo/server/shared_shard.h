@@ -91,10 +91,10 @@ class SharedShard final : public HostShard {
 
   /// By another process, in the name of a worker that is lost. An update that this completes has
   /// the learning rate of the last push. Blocks as push(), at most until `by`.
-  Result<std::uint64_t> lose(int worker, Deadline by = Deadline::never());
+  Result<std::uint64_t> evict(int worker, Deadline by = Deadline::never());
   /// Frees the copies that a worker used whose process has ended. Only then: a process that was
   /// stopped goes on with them.
-  void bury(int worker);
+  void release_copies(int worker);
   protocol::ShardState current_state() const;
 
   /// By a coordinator, see optim::VectorSpace: the gradient is the average of the pending ones. New

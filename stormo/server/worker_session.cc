@@ -12,8 +12,8 @@
 #include <stormo/server/mapped_run.h>
 #include <stormo/server/place.h>
 #include <stormo/server/remote_run.h>
-#include <stormo/server/server_board.h>
 #include <stormo/server/server_link.h>
+#include <stormo/server/server_liveness.h>
 
 namespace stormo::server {
 namespace {
@@ -35,19 +35,19 @@ class LinkedWorkerSession final : public WorkerSession {
   int workers() const override { return options_.workers; }
   int hosts() const override { return options_.hosts; }
   bool opens() const override { return opens_; }
-  bool is_chief() const override { return board_ ? board_->is_chief() : opens_; }
+  bool is_chief() const override { return liveness_ ? liveness_->is_chief() : opens_; }
   bool may_change_chief() const override { return options_.backups; }
-  bool is_over() const override { return board_ && board_->is_over(); }
+  bool is_over() const override { return liveness_ && liveness_->is_over(); }
   Result<std::vector<std::unique_ptr<Shard>>> shards(const RunTerms& terms, Deadline by) override;
   Status open() override {
-    if (board_) board_->open();
+    if (liveness_) liveness_->open();
     return ask_all(ServerOp::kOpen);
   }
   Ledger& ledger() override { return *ledger_; }
   std::unique_ptr<Coordinator> coordinator() override;
   WorkerPulse& pulse() override { return *pulse_; }
   Status finish() override {
-    if (board_) board_->rest();
+    if (liveness_) liveness_->rest();
     return ask_all(ServerOp::kFinish);
   }
   void fail(const std::string& why) override { (void)ask_all(ServerOp::kFail, why); }
@@ -58,7 +58,9 @@ class LinkedWorkerSession final : public WorkerSession {
   Status connect_all(std::uint64_t token, Deadline by);
   /// With backups: kPeerLost when a server and the one with its copy are lost.
   Status check_coverage() const;
-  bool is_lost(std::size_t server) const { return board_ && board_->health(server)->failed(); }
+  bool is_lost(std::size_t server) const {
+    return liveness_ && liveness_->health(server)->failed();
+  }
   /// The server's list of shards; nothing when the server is lost, and another one has a copy.
   Result<std::optional<std::vector<SharedFile>>> ask_terms(std::size_t server,
                                                            const RunTerms& terms, Deadline by);
@@ -73,7 +75,7 @@ class LinkedWorkerSession final : public WorkerSession {
   Options options_;
   bool opens_ = false;
   std::shared_ptr<WorkerPulse> pulse_ = std::make_shared<WorkerPulse>();
-  std::shared_ptr<ServerBoard> board_;              // with backups
+  std::shared_ptr<ServerLiveness> liveness_;        // with backups
   std::vector<std::shared_ptr<ServerLink>> links_;  // by server; null: lost before it was reached
   std::map<std::size_t, std::shared_ptr<DataLink>>
       data_links_;  // of servers whose memory is not mapped
@@ -97,29 +99,30 @@ ServerLink::Options LinkedWorkerSession::link_options(std::size_t server,
   if (server == 0 && options_.on_event) {
     out.on_notice = [tell = options_.on_event](std::string_view line) { tell(std::string(line)); };
   }
-  out.beat = [pulse = pulse_, board = board_] {
+  out.beat = [pulse = pulse_, liveness = liveness_] {
     return encode(
-        WorkerBeat{.state = pulse->state(), .news = board ? board->beat() : ServerNews{}});
+        WorkerBeat{.state = pulse->state(), .news = liveness ? liveness->beat() : ServerNews{}});
   };
   out.on_wait = [pulse = pulse_] { pulse->look(); };
   if (options_.backups) {
     out.hello.successor = transport::to_string(options_.servers[(server + 1) % servers]);
-    out.on_answer = [board = board_, server](std::string_view answer) {
-      board->take(server, answer);
+    out.on_answer = [liveness = liveness_, server](std::string_view answer) {
+      liveness->take(server, answer);
     };
-    out.health = board_->health(server);
+    out.health = liveness_->health(server);
   }
   return out;
 }
 
 Status LinkedWorkerSession::connect(Deadline by) {
   links_.resize(options_.servers.size());
-  if (options_.backups) board_ = std::make_shared<ServerBoard>(options_.servers, options_.worker);
+  if (options_.backups)
+    liveness_ = std::make_shared<ServerLiveness>(options_.servers, options_.worker);
   STORMO_RETURN_IF_ERROR(connect_all(random_token(), by));
   for (const auto& link : links_) {
-    if (board_ && link) board_->learn(link->server().chief);
+    if (liveness_ && link) liveness_->learn(link->server().chief);
   }
-  opens_ = options_.worker == 0 && (!board_ || board_->is_chief());
+  opens_ = options_.worker == 0 && (!liveness_ || liveness_->is_chief());
   if (options_.backups) {
     ledger_ = std::make_unique<RemoteLedger>(data_link(0));
     return {};
@@ -141,7 +144,7 @@ Status LinkedWorkerSession::connect_all(std::uint64_t token, Deadline by) {
     Status missing;
     for (std::size_t s = 0; s < links_.size(); ++s) {
       if (links_[s] || is_lost(s)) continue;
-      const Deadline turn = board_ ? Deadline::after(kTurn) : told ? by : quiet;
+      const Deadline turn = liveness_ ? Deadline::after(kTurn) : told ? by : quiet;
       Result<std::unique_ptr<ServerLink>> link = ServerLink::connect(
           link_options(s, token), Deadline::at(std::min(by.when(), turn.when())));
       if (link.ok()) {
@@ -161,11 +164,12 @@ Status LinkedWorkerSession::connect_all(std::uint64_t token, Deadline by) {
 }
 
 Status LinkedWorkerSession::check_coverage() const {
-  if (!board_) return {};
+  if (!liveness_) return {};
   for (std::size_t s = 0; s < links_.size(); ++s) {
     const std::size_t backup = (s + 1) % links_.size();
     if (!is_lost(s) || !is_lost(backup)) continue;
-    const Status first = board_->health(s)->status(), second = board_->health(backup)->status();
+    const Status first = liveness_->health(s)->status(),
+                 second = liveness_->health(backup)->status();
     return first == second ? first : second.within(first.message() + "; and its backup");
   }
   return {};

@@ -225,8 +225,8 @@ Tensor Grid::take(const Tensor& images) const {
       .clone(at::MemoryFormat::Contiguous);
 }
 
-Tensor read_places(const Tensor& x, const plan::Window& window, const Line& rows,
-                   const Line& columns) {
+Tensor halo_exchange(const Tensor& x, const plan::Window& window, const Line& rows,
+                     const Line& columns) {
   const auto by = c10::make_intrusive<Reading>(window, rows, columns);
   if (x.dim() != 4 || x.size(1) != window.channels || x.size(kRows) != by->rows.own().size() ||
       x.size(kColumns) != by->columns.own().size()) {

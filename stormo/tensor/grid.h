@@ -76,8 +76,8 @@ class Grid {
 /// Sends each place once to each rank that reads it: of a convolution of stride 1 that keeps the
 /// size, (kernel - 1) / 2 rows to each neighbour above and below, then as many columns, with the
 /// rows of the halo, to the left and to the right. In backward as much comes back.
-torch::Tensor read_places(const torch::Tensor& x, const plan::Window& window, const Line& rows,
-                          const Line& columns);
+torch::Tensor halo_exchange(const torch::Tensor& x, const plan::Window& window, const Line& rows,
+                            const Line& columns);
 
 /// A collective: the sum of all ranks' `x`, a contiguous tensor, in its memory. In backward the
 /// gradients of all ranks are added up, so where these are equal, as behind a sum, each is

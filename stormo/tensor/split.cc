@@ -19,10 +19,13 @@ using torch::autograd::variable_list;
 constexpr const char* kGroup = "ranks";
 
 /// A Function's arguments are tensors and plain values: the group travels as its address.
-const SplitGroup* group_of(std::int64_t address) {
-  return reinterpret_cast<const SplitGroup*>(address);  // NOLINT(performance-no-int-to-ptr)
+const TensorParallelGroup* group_of(std::int64_t address) {
+  return reinterpret_cast<const TensorParallelGroup*>(
+      address);  // NOLINT(performance-no-int-to-ptr)
 }
-std::int64_t address_of(const SplitGroup* ranks) { return reinterpret_cast<std::int64_t>(ranks); }
+std::int64_t address_of(const TensorParallelGroup* ranks) {
+  return reinterpret_cast<std::int64_t>(ranks);
+}
 
 /// The gradient in memory that nobody else reads.
 torch::Tensor own(torch::Tensor gradient) {
@@ -44,13 +47,13 @@ struct BeginSplit : torch::autograd::Function<BeginSplit> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
                                std::int64_t ranks) {
     context->saved_data[kGroup] = ranks;
-    const SplitGroup& group = *group_of(ranks);
+    const TensorParallelGroup& group = *group_of(ranks);
     return group.sequence_parallel() ? group.all_gather(x.detach()) : x.detach();
   }
   /// Takes the gradient out of `gradients`, so that it has no second owner.
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
     const torch::Tensor gradient = own(std::move(gradients.front()));
-    const SplitGroup& group = *group_of(context->saved_data[kGroup].toInt());
+    const TensorParallelGroup& group = *group_of(context->saved_data[kGroup].toInt());
     if (group.sequence_parallel()) return {group.reduce_scatter(gradient), torch::Tensor()};
     group.all_reduce(gradient, comm::ReduceOp::kSum);
     return {gradient, torch::Tensor()};
@@ -61,7 +64,7 @@ struct EndSplit : torch::autograd::Function<EndSplit> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
                                std::int64_t ranks) {
     context->saved_data[kGroup] = ranks;
-    const SplitGroup& group = *group_of(ranks);
+    const TensorParallelGroup& group = *group_of(ranks);
     torch::Tensor sum = x.detach();
     sum.unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
     if (group.sequence_parallel()) return group.reduce_scatter(sum);
@@ -69,7 +72,7 @@ struct EndSplit : torch::autograd::Function<EndSplit> {
     return sum;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const SplitGroup& group = *group_of(context->saved_data[kGroup].toInt());
+    const TensorParallelGroup& group = *group_of(context->saved_data[kGroup].toInt());
     const torch::Tensor& gradient = gradients.front();
     return {group.sequence_parallel() ? group.all_gather(gradient) : gradient, torch::Tensor()};
   }
@@ -82,15 +85,15 @@ at::CPUGeneratorImpl* generator() {
 
 }  // namespace
 
-void SplitGroup::all_reduce(const torch::Tensor& x, comm::ReduceOp op) const {
+void TensorParallelGroup::all_reduce(const torch::Tensor& x, comm::ReduceOp op) const {
   if (ranks_ != nullptr) throw_if_error(ranks_->all_reduce(buffer_of(x), op));
 }
 
-void SplitGroup::broadcast(const torch::Tensor& x, int root) const {
+void TensorParallelGroup::broadcast(const torch::Tensor& x, int root) const {
   if (ranks_ != nullptr) throw_if_error(ranks_->broadcast(buffer_of(x), root));
 }
 
-torch::Tensor SplitGroup::all_gather(const torch::Tensor& x) const {
+torch::Tensor TensorParallelGroup::all_gather(const torch::Tensor& x) const {
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes.insert(sizes.begin(), part_.parts);
   const torch::Tensor all = torch::empty(sizes, x.options());
@@ -102,7 +105,7 @@ torch::Tensor SplitGroup::all_gather(const torch::Tensor& x) const {
   return all.movedim(0, 1).flatten(1, 2);
 }
 
-torch::Tensor SplitGroup::reduce_scatter(const torch::Tensor& x) const {
+torch::Tensor TensorParallelGroup::reduce_scatter(const torch::Tensor& x) const {
   const torch::Tensor all = by_rank(x, part_.parts);
   if (ranks_ == nullptr) return all[part_.index].clone();
   const torch::Tensor mine = torch::empty_like(all[0]);
@@ -110,11 +113,11 @@ torch::Tensor SplitGroup::reduce_scatter(const torch::Tensor& x) const {
   return mine;
 }
 
-torch::Tensor begin_split(const torch::Tensor& x, const SplitGroup* ranks) {
+torch::Tensor begin_split(const torch::Tensor& x, const TensorParallelGroup* ranks) {
   return ranks == nullptr ? x : BeginSplit::apply(x, address_of(ranks));
 }
 
-torch::Tensor end_split(const torch::Tensor& x, const SplitGroup* ranks) {
+torch::Tensor end_split(const torch::Tensor& x, const TensorParallelGroup* ranks) {
   return ranks == nullptr ? x : EndSplit::apply(x, address_of(ranks));
 }
 
@@ -143,7 +146,7 @@ torch::Tensor join(const std::vector<torch::Tensor>& slices, const plan::Split& 
 }
 
 // The seed is drawn outside, so that it is another one each time, and the same in a recompute.
-SplitRandom::SplitRandom(const SplitGroup* ranks) {
+SplitRandom::SplitRandom(const TensorParallelGroup* ranks) {
   if (ranks == nullptr) return;
   at::CPUGeneratorImpl* const random = generator();
   const std::scoped_lock lock(random->mutex_);

@@ -20,15 +20,15 @@
 namespace stormo::tensor {
 
 /// The ranks that compute layers together: a group over plan::kTensorAxis.
-class SplitGroup {
+class TensorParallelGroup {
  public:
   /// `ranks` is borrowed.
-  explicit SplitGroup(comm::Communicator& ranks, bool sequence_parallel = false)
+  explicit TensorParallelGroup(comm::Communicator& ranks, bool sequence_parallel = false)
       : ranks_(&ranks), part_{ranks.rank(), ranks.size()}, sequence_parallel_(sequence_parallel) {}
   /// One rank of `parts` by itself, with the largest slices: its sums are its own terms, and it has
   /// its own positions in place of those of others. To measure what such a rank computes and keeps.
-  static SplitGroup alone(int parts, bool sequence_parallel = false) {
-    return SplitGroup(parts, sequence_parallel);
+  static TensorParallelGroup alone(int parts, bool sequence_parallel = false) {
+    return TensorParallelGroup(parts, sequence_parallel);
   }
 
   const plan::Part& part() const { return part_; }
@@ -53,7 +53,7 @@ class SplitGroup {
   torch::Tensor reduce_scatter(const torch::Tensor& x) const;
 
  private:
-  SplitGroup(int parts, bool sequence_parallel)
+  TensorParallelGroup(int parts, bool sequence_parallel)
       : part_{parts - 1, parts}, sequence_parallel_(sequence_parallel) {}
 
   comm::Communicator* ranks_ = nullptr;  // null: alone
@@ -65,14 +65,14 @@ class SplitGroup {
 /// `x`; in backward, a collective adds up the ranks' terms of its gradient. With sequence
 /// parallelism each rank has its positions of `x` in dimension 1; a collective gathers all of them,
 /// and in backward each rank gets the sum for its own. With null, does nothing.
-torch::Tensor begin_split(const torch::Tensor& x, const SplitGroup* ranks);
+torch::Tensor begin_split(const torch::Tensor& x, const TensorParallelGroup* ranks);
 
 /// Where they end: a collective adds up the ranks' terms. The sum is in the memory of `x`, which
 /// must be contiguous; autograd refuses a backward that still needs the values of `x`. In backward
 /// the gradient goes to each rank as it is. With sequence parallelism each rank gets the sum for
 /// its positions, in memory of its own, and in backward a collective gathers the gradient of all
 /// positions. With null, returns `x`.
-torch::Tensor end_split(const torch::Tensor& x, const SplitGroup* ranks);
+torch::Tensor end_split(const torch::Tensor& x, const TensorParallelGroup* ranks);
 
 /// A copy of what `part` has of a whole parameter.
 torch::Tensor slice(const torch::Tensor& whole, const plan::Split& split, const plan::Part& part);
@@ -84,7 +84,7 @@ torch::Tensor join(const std::vector<torch::Tensor>& slices, const plan::Split& 
 /// numbers, and must. Costs a copy of the generator's state, 5 KB. With null, does nothing.
 class SplitRandom {
  public:
-  explicit SplitRandom(const SplitGroup* ranks);
+  explicit SplitRandom(const TensorParallelGroup* ranks);
   ~SplitRandom();
   SplitRandom(const SplitRandom&) = delete;
   SplitRandom& operator=(const SplitRandom&) = delete;

@@ -114,7 +114,7 @@ struct GiveOutput : torch::autograd::Function<GiveOutput> {
   }
 };
 
-c10::intrusive_ptr<Step> step_of(StateExchange exchange, const SplitGroup& ranks) {
+c10::intrusive_ptr<Step> step_of(StateExchange exchange, const TensorParallelGroup& ranks) {
   auto step = c10::make_intrusive<Step>();
   step->exchange = std::move(exchange);
   step->ranks = ranks.line().ranks();
@@ -125,7 +125,7 @@ c10::intrusive_ptr<Step> step_of(StateExchange exchange, const SplitGroup& ranks
 }  // namespace
 
 // A sum of no elements is 0, and makes the token depend on what has them.
-StateExchanges::StateExchanges(const SplitGroup& ranks, const Tensor& x,
+StateExchanges::StateExchanges(const TensorParallelGroup& ranks, const Tensor& x,
                                const std::vector<Tensor>& others, bool trained,
                                torch::ScalarType type)
     : ranks_(ranks), token_(at::zeros({}, at::TensorOptions(type))) {

@@ -30,7 +30,7 @@ class StateExchanges {
   /// other ranks, which is without elements. In backward all of them get gradients of zeros where
   /// they need any. `trained`: on all ranks, whether a parameter of the graph or `x` needs one.
   /// `type`: of all states that cross. Borrows `ranks`.
-  StateExchanges(const SplitGroup& ranks, const torch::Tensor& x,
+  StateExchanges(const TensorParallelGroup& ranks, const torch::Tensor& x,
                  const std::vector<torch::Tensor>& others, bool trained, torch::ScalarType type);
 
   /// A collective, also in backward: each state goes once to each rank that reads it; in backward
@@ -45,7 +45,7 @@ class StateExchanges {
                             int owner);
 
  private:
-  const SplitGroup& ranks_;
+  const TensorParallelGroup& ranks_;
   /// A number that is an input and an output of each exchange.
   torch::Tensor token_;
 };

@@ -26,7 +26,7 @@ struct Task {
   /// (model::split_cross_entropy()), or where one of them has the targets (model::owned_loss()),
   /// which are undefined on others: equal on all of them. Empty: there is no such loss.
   std::function<torch::Tensor(const torch::Tensor& part, const torch::Tensor& target,
-                              const tensor::SplitGroup& ranks)>
+                              const tensor::TensorParallelGroup& ranks)>
       split_loss;
   /// Number of correct predictions; empty if that has no meaning.
   std::function<std::int64_t(const torch::Tensor& output, const torch::Tensor& target)> correct;

@@ -94,7 +94,7 @@ TEST(FeedForward, HasTheLossAndTheGradientsOfOneProcess) {
     const auto nets = make_nets(n);
     run_replicas(n, [&](comm::Communicator& world) {
       const std::shared_ptr<Net> net = nets[static_cast<std::size_t>(world.rank())];
-      const tensor::SplitGroup ranks(world);
+      const tensor::TensorParallelGroup ranks(world);
       parallelize(*net, ranks);
       const torch::Tensor loss = loss_of(*net, x);
       loss.backward();
@@ -139,7 +139,7 @@ TEST(FeedForward, AddsUpWhatItsPlanStates) {
   const torch::Tensor x = torch::randn({kRows, kWidth}, torch::kFloat64);
   run_replicas(2, [&](comm::Communicator& world) {
     const std::shared_ptr<Net> net = nets[static_cast<std::size_t>(world.rank())];
-    const tensor::SplitGroup ranks(world);
+    const tensor::TensorParallelGroup ranks(world);
     parallelize(*net, ranks);
     Sums sums;
     world.set_sink(&sums);

@@ -24,7 +24,7 @@ class CopyOrFetch {
   }
   /// Records the time of this operation (any unit), without the wait for peers to begin, and the
   /// common choice for the next one.
-  void took(double cost, bool copies_next) {
+  void record_time(double cost, bool copies_next) {
     ways_[copies_ ? kCopies : kFetches].add(cost);
     copies_ = copies_next;
     ++uses_;

@@ -190,7 +190,7 @@ void MemoryMap::find_memory_of(int local, const Request& request, Operands& oper
   const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, local).room());
   const std::uintptr_t base = address_of(host_.address(local, 0));
   RankMemory& theirs = operands.memory[static_cast<std::size_t>(local)];
-  theirs.beyond = host_.memory_of(local);
+  theirs.unmapped = host_.memory_of(local);
   if (in_place(request.kind)) {
     theirs.out.resize(request.in.size());
     for (std::size_t b = 0; b < theirs.out.size(); ++b) theirs.out[b] = base + offsets[b];
@@ -228,7 +228,7 @@ void MemoryMap::judge_copies(const Request& request) {
   const bool copies_next = proposal_ == Posting::NextTime::kNoProposal
                                ? trial_->proposes_copies()
                                : proposal_ == Posting::NextTime::kCopy;
-  trial_->took(took.count() / static_cast<double>(bytes), copies_next);
+  trial_->record_time(took.count() / static_cast<double>(bytes), copies_next);
 }
 
 }  // namespace stormo::comm

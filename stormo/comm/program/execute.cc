@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include <stormo/comm/program/far_operands.h>
+#include <stormo/comm/program/remote_operands.h>
 
 namespace stormo::comm {
 namespace {
@@ -116,9 +116,10 @@ class Execution {
   }
 
   /// Where `p`, which is in that place, lies when it is not mapped here; null: it is.
-  const transport::PeerMemory* beyond(Place place, const std::byte* p) const {
+  const transport::PeerMemory* unmapped(Place place, const std::byte* p) const {
     if (place.area == Area::kStaging) return nullptr;
-    const transport::PeerMemory* const m = o_.memory[static_cast<std::size_t>(place.local)].beyond;
+    const transport::PeerMemory* const m =
+        o_.memory[static_cast<std::size_t>(place.local)].unmapped;
     return m == nullptr || m->is_mapped(p) ? nullptr : m;
   }
 
@@ -146,12 +147,12 @@ class Execution {
       const double scale = s.raw ? o_.scales[static_cast<std::size_t>(s.place.local)] : 1;
       if (scale == 0) continue;
       const std::byte* from = at(s.place, step.chunk, b, offset);
-      if (const auto* m = beyond(s.place, from)) far_.add_source(sources.size(), *m, from);
+      if (const auto* m = unmapped(s.place, from)) far_.add_source(sources.size(), *m, from);
       sources.push_back({from, scale});
     }
     for (const Place& d : step.destinations) {
       std::byte* to = at(d, step.chunk, b, offset);
-      if (const auto* m = beyond(d, to)) {
+      if (const auto* m = unmapped(d, to)) {
         far_.add_destination(*m, to);
       } else {
         destinations.push_back(to);
@@ -170,12 +171,12 @@ class Execution {
   }
 
   Status load(std::byte* to, Place place, const std::byte* from, std::size_t size) const {
-    if (const auto* m = beyond(place, from)) return m->read(to, from, size);
+    if (const auto* m = unmapped(place, from)) return m->read(to, from, size);
     if (to != from) std::memcpy(to, from, size);
     return {};
   }
   Status store(Place place, std::byte* to, const std::byte* from, std::size_t size) const {
-    if (const auto* m = beyond(place, to)) return m->write(to, from, size);
+    if (const auto* m = unmapped(place, to)) return m->write(to, from, size);
     std::memcpy(to, from, size);
     return {};
   }
@@ -292,7 +293,7 @@ class Execution {
   const Executor& executor_;
   Deadline by_;
   Workspace& work_;
-  FarOperands far_{work_.fetched};
+  RemoteOperands far_{work_.fetched};
   std::vector<transport::Outgoing> sends_;
   std::vector<transport::Incoming> receives_;
   std::vector<std::byte*> received_;  // by receive of the last exchange

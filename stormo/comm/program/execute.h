@@ -49,7 +49,7 @@ struct RankMemory {
   std::vector<std::uintptr_t> in;
   std::vector<std::uintptr_t> out;
   std::uintptr_t scratch = 0;
-  const transport::PeerMemory* beyond =
+  const transport::PeerMemory* unmapped =
       nullptr;  ///< access to memory that is not mapped; null: all is mapped
 };
 

@@ -88,8 +88,8 @@ class OneOfSeveral {
                const std::vector<BorrowedParameter>& borrowed = {})
       : task_(task),
         chain_(std::dynamic_pointer_cast<model::Chain>(task.module)),
-        alone_(
-            tensor::SplitGroup::alone(std::max(1, strategy.tensor), strategy.sequence_parallel)) {
+        alone_(tensor::TensorParallelGroup::alone(std::max(1, strategy.tensor),
+                                                  strategy.sequence_parallel)) {
     if (chain_ == nullptr) return;
     if (strategy.context > 1) {
       positions_ = tensor::ContextGroup::alone(strategy.context, strategy.attention);
@@ -128,7 +128,7 @@ class OneOfSeveral {
 
   const Task& task() const { return task_; }
   /// Slices, as if they were all.
-  plan::ModelShape shape() const { return stated_for(shape_of(task_), {}); }
+  plan::ModelShape shape() const { return without_unused_forms(shape_of(task_), {}); }
   /// What it has of a batch.
   data::Batch part_of(data::Batch batch) const {
     if (places_) return {places_->take(batch.input), batch.target};
@@ -139,7 +139,7 @@ class OneOfSeveral {
  private:
   Task task_;
   std::shared_ptr<model::Chain> chain_;  // null: it computes all
-  tensor::SplitGroup alone_;
+  tensor::TensorParallelGroup alone_;
   std::optional<tensor::ContextGroup> positions_;
   std::optional<tensor::Grid> places_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> whole_;  // parameters, and their values

@@ -17,7 +17,7 @@
 #include <stormo/train/state/tensor_piece.h>
 
 namespace stormo::tensor {
-class SplitGroup;
+class TensorParallelGroup;
 }  // namespace stormo::tensor
 
 namespace stormo::train {
@@ -37,7 +37,7 @@ using DoneAction = std::function<void(const plan::Action&)>;
 
 /// Gives the parameters of one segment of a model the values that training starts with, the same on
 /// all ranks. A collective of all ranks. Throws Error.
-using BringValues = std::function<void(std::size_t segment)>;
+using MaterializeSegment = std::function<void(std::size_t segment)>;
 
 /// The parameters of a model and their optimizer state on one rank: replicated, in one copy per
 /// host, or sharded. It performs the actions of a plan that depend on this placement; the Runner
@@ -45,8 +45,8 @@ using BringValues = std::function<void(std::size_t segment)>;
 /// What every store guarantees is tested in tests/unit/train/store_conformance_test.cc.
 ///
 /// A store is made where the module has the same values on all ranks. Training starts with these.
-/// Where ranks get parts of a model, a store can be made of a module without values: BringValues
-/// brings those of one segment at a time, of which the rank keeps its part.
+/// Where ranks get parts of a model, a store can be made of a module without values:
+/// MaterializeSegment brings those of one segment at a time, of which the rank keeps its part.
 /// After every step the values are equal on all ranks; where parameters diverge, after every
 /// kAverage; with a centre, while readable() shows it.
 class ParameterStore {
@@ -114,7 +114,7 @@ class ParameterStore {
   virtual StageLink* stages() { return nullptr; }
   /// Where layers are computed by several ranks together: this rank's group of them; else null. Not
   /// a collective.
-  virtual const tensor::SplitGroup* split_group() const { return nullptr; }
+  virtual const tensor::TensorParallelGroup* split_group() const { return nullptr; }
   /// The rank whose value of a module's buffer counts; of what differs between replicas the first
   /// one's counts. Not a collective.
   virtual Rank owner_of_buffer(const std::string& /*name*/) const { return 0; }

@@ -105,14 +105,14 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialV
   if (options.by_columns) {
     task.split_loss = [loss = task.loss, owner = recipe.train.strategy.labels](
                           const torch::Tensor& output, const torch::Tensor& target,
-                          const tensor::SplitGroup& ranks) {
+                          const tensor::TensorParallelGroup& ranks) {
       const auto of_output = [&](const torch::Tensor& all) { return loss(all, target); };
       return model::owned_loss(output, of_output, ranks, owner);
     };
   } else if (!numbers) {
     const std::int64_t classes = options.vocabulary;  // only a text's are in parts
     task.split_loss = [classes](const torch::Tensor& part, const torch::Tensor& target,
-                                const tensor::SplitGroup& ranks) {
+                                const tensor::TensorParallelGroup& ranks) {
       return model::split_cross_entropy(part, target, classes, &ranks);
     };
   }

@@ -118,7 +118,7 @@ Status RunState::start(bool parts) {
 }
 
 // Only rank 0 makes or reads them.
-void RunState::bring_values(model::Chain& chain, std::size_t segment) {
+void RunState::materialize_segment(model::Chain& chain, std::size_t segment) {
   if (chain.lacks_values(segment)) {
     const bool makes = world_.rank() == 0 && !weights_;
     makes ? chain.make_values(segment) : chain.give_memory(segment);

@@ -45,11 +45,11 @@ class RunState {
   /// the newest checkpoint; the sampler then ends its epoch as it was begun. Without
   /// options.resume, a directory that has checkpoints is refused, unless options.overwrite. A
   /// directory into which another run writes is always refused. `parts`: parameters get no values
-  /// here; bring_values() brings them. A collective.
+  /// here; materialize_segment() brings them. A collective.
   Status start(bool parts = false);
   /// Gives the parameters of a segment the values that start() would have given them; see
-  /// BringValues. `chain` is the module.
-  void bring_values(model::Chain& chain, std::size_t segment);
+  /// MaterializeSegment. `chain` is the module.
+  void materialize_segment(model::Chain& chain, std::size_t segment);
   /// Sets the store that was made of these weights, and the loss scaler, if there is one; both are
   /// borrowed. With options.resume restores their state from the checkpoint. A collective.
   Status attach(ParameterStore& store, GradScaler* scaler = nullptr);
@@ -114,7 +114,7 @@ class RunState {
   checkpoint::RunLock lock_;                             // of the directory, on rank 0
   checkpoint::RunIdentity run_;                          // on rank 0
   std::string resumed_from_;                             // a checkpoint
-  std::optional<checkpoint::CheckpointReader> weights_;  // on rank 0, of bring_values()
+  std::optional<checkpoint::CheckpointReader> weights_;  // on rank 0, of materialize_segment()
   std::string saved_;                                    // by save()
   std::unique_ptr<checkpoint::AsyncCheckpoint> background_;
 };

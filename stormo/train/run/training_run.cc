@@ -187,9 +187,9 @@ Status TrainingRun::make_parameters() {
   STORMO_RETURN_IF_ERROR(state_.start(in_parts != nullptr));
   groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
   groups_->set_sink(&lanes_);
-  BringValues bring;
+  MaterializeSegment bring;
   if (in_parts != nullptr) {
-    bring = [&](std::size_t segment) { state_.bring_values(*in_parts, segment); };
+    bring = [&](std::size_t segment) { state_.materialize_segment(*in_parts, segment); };
   }
   store_ = make_store(setup_.plan, *groups_, module, options_, setup_.facts, bring);
   store_->set_sink(&lanes_);

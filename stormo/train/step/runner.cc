@@ -117,15 +117,15 @@ void Runner::look_ahead() {
     return std::any_of(plan_.actions.begin() + static_cast<std::ptrdiff_t>(i), plan_.actions.end(),
                        is);
   };
-  is_forgotten_.clear();
+  is_recomputed_.clear();
   ends_gradients_.clear();
   for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
     const Action& a = plan_.actions[i];
-    is_forgotten_.push_back(a.kind == ActionKind::kForward &&
-                            std::ranges::any_of(plan_.actions, [&](const Action& b) {
-                              return b.kind == ActionKind::kRecompute && b.range == a.range &&
-                                     b.micro_batch == a.micro_batch;
-                            }));
+    is_recomputed_.push_back(a.kind == ActionKind::kForward &&
+                             std::ranges::any_of(plan_.actions, [&](const Action& b) {
+                               return b.kind == ActionKind::kRecompute && b.range == a.range &&
+                                      b.micro_batch == a.micro_batch;
+                             }));
     ends_gradients_.push_back(row_of(a.kind).adds_gradients && !later(i, [&](const Action& b) {
                                 return row_of(b.kind).adds_gradients &&
                                        b.micro_batch != a.micro_batch;

@@ -14,7 +14,7 @@
 #include <stormo/model/chain.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/autograd/precision.h>
-#include <stormo/train/autograd/split_backward.h>
+#include <stormo/train/autograd/two_part_backward.h>
 #include <stormo/train/autograd/weight_versions.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/step/lane_timer.h>
@@ -96,7 +96,7 @@ class Runner {
     std::vector<Piece> pieces;
     torch::Tensor loss;
     /// Ranges whose backward_weight is left.
-    std::vector<std::pair<plan::Range, SplitBackward>> weights;
+    std::vector<std::pair<plan::Range, TwoPartBackward>> weights;
   };
 
   /// A batch from its load until the last action for it.
@@ -117,7 +117,7 @@ class Runner {
   BatchUnderWay* batch_of(const plan::Action& action);
   Status load();
   Status forward(const plan::Action& action);
-  Status forget(Piece& piece, const torch::Tensor& x) const;
+  Status run_without_graph(Piece& piece, const torch::Tensor& x) const;
   torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
   Status loss(const plan::Action& action);
   std::string where_not_finite(const MicroBatch& at) const;
@@ -157,7 +157,7 @@ class Runner {
   double loss_share_ = 0;        // what its losses count in those of samples; 0: another rank's do
   bool counts_samples_ = false;  // one rank of each replica does
   std::vector<bool> trains_;     // by segment: it reads a trainable parameter
-  std::vector<bool> is_forgotten_;  // by action: a forward that is recomputed
+  std::vector<bool> is_recomputed_;  // by action: a forward that is recomputed
   // by action: adds to gradients, and none of another batch does so behind it
   std::vector<bool> ends_gradients_;
 

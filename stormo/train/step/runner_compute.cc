@@ -73,8 +73,8 @@ Status Runner::forward(const Action& action) {
   Piece piece{.segments = action.range};
   STORMO_ASSIGN_OR_RETURN(torch::Tensor x, input_of(action, piece));
   const Interval interval(parts_.lanes, Lane::kCompute, "forward", version());
-  if (is_forgotten_[current_]) {
-    STORMO_RETURN_IF_ERROR(forget(piece, x));
+  if (is_recomputed_[current_]) {
+    STORMO_RETURN_IF_ERROR(run_without_graph(piece, x));
   } else {
     // of another stage, which must not find it changed
     const bool is_borrowed = is_boundary(plan_.model, action.range.first - 1);
@@ -110,7 +110,7 @@ Result<torch::Tensor> Runner::input_of(const Action& action, Piece& piece) {
 }
 
 /// Computes a piece of which nothing but its input is kept.
-Status Runner::forget(Piece& piece, const torch::Tensor& x) const {
+Status Runner::run_without_graph(Piece& piece, const torch::Tensor& x) const {
   const torch::NoGradGuard no_grad;
   piece.kept = x.detach();
   piece.generator = tensor::generator_state();
@@ -219,7 +219,7 @@ Status Runner::backward(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCompute, to_string(action.kind), version());
   if (last) output = take_loss(m);
   if (action.kind == ActionKind::kBackwardInput) {
-    m.weights.emplace_back(action.range, SplitBackward(output, gradient, input));
+    m.weights.emplace_back(action.range, TwoPartBackward(output, gradient, input));
     return {};
   }
   parts_.store.begin_backward(ends_gradients_[current_]);

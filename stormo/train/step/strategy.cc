@@ -387,7 +387,7 @@ bool has_parts(const plan::StepPlan& plan) {
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options, server::Facts facts,
-                                           const BringValues& bring) {
+                                           const MaterializeSegment& bring) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const ReductionOptions how = reduction_of(options.gradients);
   const ShardingOptions sharding{.stage = stage_of(plan),

@@ -79,6 +79,6 @@ bool has_parts(const plan::StepPlan& plan);
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options, server::Facts facts = {},
-                                           const BringValues& bring = {});
+                                           const MaterializeSegment& bring = {});
 
 }  // namespace stormo::train

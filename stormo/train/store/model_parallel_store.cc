@@ -59,8 +59,8 @@ class ModelParallelStore::Shown {
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                                        const std::shared_ptr<torch::nn::Module>& module,
                                        const OptimizerOptions& options, const ReductionOptions& how,
-                                       const ShardingOptions& sharding, const BringValues& bring,
-                                       const Serve& serve)
+                                       const ShardingOptions& sharding,
+                                       const MaterializeSegment& bring, const Serve& serve)
     : ModelParallelStore(groups, plan, module) {  // from here on the destructor tidies up
   if (!optim::updates_ranges(options.kind)) {
     throw Error(
@@ -74,7 +74,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
                                            " parameters, the module " +
                                            std::to_string(parameters.size())));
   }
-  const BringValues keep_part = [&](std::size_t s) {
+  const MaterializeSegment keep_part = [&](std::size_t s) {
     add_segment(plan.model, s, parameters, bring);
   };
   if (is_sharded_) {
@@ -112,7 +112,8 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
 
 void ModelParallelStore::add_segment(
     const plan::ModelShape& model, std::size_t segment,
-    const torch::OrderedDict<std::string, torch::Tensor>& parameters, const BringValues& bring) {
+    const torch::OrderedDict<std::string, torch::Tensor>& parameters,
+    const MaterializeSegment& bring) {
   take_slices();
   const plan::Stages stages(model);
   const std::size_t first = parameters_.size();
@@ -173,7 +174,7 @@ void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::
 void ModelParallelStore::shard(const plan::StepPlan& plan,
                                const std::shared_ptr<torch::nn::Module>& module,
                                const OptimizerOptions& options, const ShardingOptions& sharding,
-                               const BringValues& keep_part) {
+                               const MaterializeSegment& keep_part) {
   auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding, keep_part);
   shards_ = shards.get();
   own_ = std::move(shards);

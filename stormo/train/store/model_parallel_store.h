@@ -37,7 +37,7 @@ class ModelParallelStore final : public ParameterStore {
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module,
                      const OptimizerOptions& options, const ReductionOptions& how,
-                     const ShardingOptions& sharding, const BringValues& bring = {},
+                     const ShardingOptions& sharding, const MaterializeSegment& bring = {},
                      const Serve& serve = {});
   ~ModelParallelStore() override;
 
@@ -60,7 +60,9 @@ class ModelParallelStore final : public ParameterStore {
   double consensus_squares() const override { return own_->consensus_squares(); }
   void zero_grad() override;
   StageLink* stages() override { return link_ ? &*link_ : nullptr; }
-  const tensor::SplitGroup* split_group() const override { return split_ ? &*split_ : nullptr; }
+  const tensor::TensorParallelGroup* split_group() const override {
+    return split_ ? &*split_ : nullptr;
+  }
   Rank owner_of_buffer(const std::string& name) const override;
 
   bool always_readable() const override { return false; }
@@ -106,7 +108,7 @@ class ModelParallelStore final : public ParameterStore {
   /// Brings the values of a segment, and keeps this rank's part of them.
   void add_segment(const plan::ModelShape& model, std::size_t segment,
                    const torch::OrderedDict<std::string, torch::Tensor>& parameters,
-                   const BringValues& bring);
+                   const MaterializeSegment& bring);
   void take_slices();
   void add(const std::string& name, const torch::Tensor& tensor, const plan::ParameterShape& shape,
            std::vector<int> stages);
@@ -125,7 +127,7 @@ class ModelParallelStore final : public ParameterStore {
                  const OptimizerOptions& options, const ReductionOptions& how);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
              const OptimizerOptions& options, const ShardingOptions& sharding,
-             const BringValues& keep_part);
+             const MaterializeSegment& keep_part);
   void serve_part(const torch::nn::Module& module, const Serve& serve);
   /// Of what servers have: the other ranks of a stage get the values of what is not split.
   Status give_whole_values();
@@ -141,7 +143,7 @@ class ModelParallelStore final : public ParameterStore {
   comm::Communicator* pipeline_ = nullptr;
   comm::Communicator* tensor_ = nullptr;  // computes layers together
   std::optional<StageLink> link_;
-  std::optional<tensor::SplitGroup> split_;
+  std::optional<tensor::TensorParallelGroup> split_;
   std::shared_ptr<model::Chain> chain_;                // null: nothing is split
   std::vector<std::pair<std::string, int>> segments_;  // names, and their stages
   std::vector<std::vector<int>> reads_;                // parameters, by segment

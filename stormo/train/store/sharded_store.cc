@@ -59,7 +59,7 @@ ShardingGroups sharding_groups(const AxisGroups& groups) {
 ShardedStore::ShardedStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const plan::StepPlan& plan, const OptimizerOptions& options,
-                           const ShardingOptions& sharding, const BringValues& bring)
+                           const ShardingOptions& sharding, const MaterializeSegment& bring)
     : groups_(groups), fsdp_(sharding_groups(groups), sharding), units_(fsdp_.units()) {
   const std::shared_ptr<model::Chain> chain = chain_of(module);
   throw_if_error(check_segments(*chain, plan.model));
@@ -70,7 +70,7 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
 }
 
 void ShardedStore::add_units(const model::Chain& chain, const plan::ModelShape& model,
-                             const BringValues& bring) {
+                             const MaterializeSegment& bring) {
   std::vector<NamedParameter> parameters;
   for (const auto& p : chain.named_parameters()) parameters.push_back({p.key(), p.value()});
   const plan::Stages stages(model);

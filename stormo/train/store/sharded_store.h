@@ -21,7 +21,7 @@ class ShardedStore final : public ParameterStore {
   /// `plan` is that of all ranks. `bring`: see make_store(); empty where the module has values.
   ShardedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                const plan::StepPlan& plan, const OptimizerOptions& options,
-               const ShardingOptions& sharding, const BringValues& bring = {});
+               const ShardingOptions& sharding, const MaterializeSegment& bring = {});
 
   Status check(const plan::StepPlan& plan) const override;
   Status perform(const plan::Action& action, double weight) override;
@@ -48,7 +48,7 @@ class ShardedStore final : public ParameterStore {
   class Shown;
 
   void add_units(const model::Chain& chain, const plan::ModelShape& model,
-                 const BringValues& bring);
+                 const MaterializeSegment& bring);
 
   const AxisGroups& groups_;
   FullyShardedDataParallel fsdp_;

@@ -11,7 +11,7 @@ int copies_among(CopyOrFetch& trial, int operations, double cost_of_copies,
   int copies = 0;
   for (int i = 0; i < operations; ++i) {
     copies += trial.copies() ? 1 : 0;
-    trial.took(trial.copies() ? cost_of_copies : cost_of_fetches, trial.proposes_copies());
+    trial.record_time(trial.copies() ? cost_of_copies : cost_of_fetches, trial.proposes_copies());
   }
   return copies;
 }
@@ -35,9 +35,9 @@ TEST(CopyOrFetch, FollowsWhenTheOtherBecomesTheFaster) {
 TEST(CopyOrFetch, AnInterruptionDecidesNothing) {
   CopyOrFetch trial;
   copies_among(trial, 100, 1, 2);
-  trial.took(1000, trial.proposes_copies());
+  trial.record_time(1000, trial.proposes_copies());
   EXPECT_TRUE(trial.copies());
-  trial.took(1, trial.proposes_copies());
+  trial.record_time(1, trial.proposes_copies());
   EXPECT_TRUE(trial.copies());
 }
 
@@ -45,7 +45,7 @@ TEST(CopyOrFetch, DoesWhatWasAgreedAndNotWhatItProposed) {
   CopyOrFetch trial;
   copies_among(trial, 100, 1, 2);
   EXPECT_TRUE(trial.proposes_copies());
-  trial.took(1, false);
+  trial.record_time(1, false);
   EXPECT_FALSE(trial.copies());
 }
 

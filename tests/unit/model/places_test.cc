@@ -82,7 +82,7 @@ void expect_convolution_of_one_rank(const Layer& l) {
     const auto mine = [&](const Tensor& t) { return part_of(t, grid.rows(), grid.columns()); };
     const Tensor x = mine(map.detach()).clone().requires_grad_();
     const Tensor y =
-        at::conv2d(read_places(x, w, grid.rows(), grid.columns()), kernel, {}, w.stride);
+        at::conv2d(halo_exchange(x, w, grid.rows(), grid.columns()), kernel, {}, w.stride);
     ASSERT_EQ(y.sizes(), mine(expected).sizes()) << l;
     EXPECT_TRUE(y.allclose(mine(expected.detach()), 1e-12, 1e-12)) << l;
     y.backward(mine(gradient));
@@ -107,7 +107,7 @@ TEST(ReadPlaces, RefusesWhatIsNoPartOfTheMap) {
   const Line alone;
   for (const Tensor& x :
        {torch::zeros({2, 3, 8, 9}), torch::zeros({2, 4, 8, 8}), torch::zeros({8})}) {
-    EXPECT_THROW(read_places(x, {3, 8, 8, 3, 1, 1}, alone, alone), Error);
+    EXPECT_THROW(halo_exchange(x, {3, 8, 8, 3, 1, 1}, alone, alone), Error);
   }
   try {
     Grid::alone(2, 9).take(torch::zeros({2, 3, 8, 8}));
@@ -220,7 +220,7 @@ TEST(LocallyConnected, RanksWithSharesOfTheRowsAreOneRank) {
       std::vector<std::shared_ptr<Chain>> models;
       for (int r = 0; r < ranks; ++r) models.push_back(built(c));
       on_grid(ranks, 1, [&](const Grid& grid) {
-        const tensor::SplitGroup group(*grid.all());
+        const tensor::TensorParallelGroup group(*grid.all());
         Chain& model = *models[static_cast<std::size_t>(grid.all()->rank())];
         parallelize(model, group);
         const Outcome mine = outcome_of(model, model.forward(images), gradient);

@@ -50,7 +50,9 @@ plan::ModelShape transformer() {
   return out;
 }
 
-plan::ModelShape cut_by_positions() { return stated_for(transformer(), {.positions = true}); }
+plan::ModelShape cut_by_positions() {
+  return without_unused_forms(transformer(), {.positions = true});
+}
 
 StepPlan plan_of(const std::vector<Pass>& passes) {
   return compose(one_device(cut_by_positions()), passes).take_or_throw();
@@ -191,7 +193,8 @@ TEST(ContextParallel, WhatCannotBeSharedIsRefused) {
   for (plan::SegmentShape& s : no_heads.segments) s.heads = 0;
   expect(why(no_heads, 2, AttentionForm::kHeads), "'block0' has 0 heads of attention");
   expect(why(cut_by_positions(), 1), "give at least 2");
-  expect(why(stated_for(transformer(), {}), 2), "does not compute parts of the positions");
+  expect(why(without_unused_forms(transformer(), {}), 2),
+         "does not compute parts of the positions");
   const Pass two = context_parallel(2, AttentionForm::kRing);
   expect(compose(one_device(cut_by_positions()), two, two).status().message(), "apply it once");
   const auto strategy = [](Strategy s, int ranks, const StepOptions& step = {}) {

@@ -62,7 +62,7 @@ plan::ModelShape model() {
 
 /// Of which ranks can have columns.
 plan::ModelShape model_by_columns() {
-  plan::ModelShape out = stated_for(model(), {});
+  plan::ModelShape out = without_unused_forms(model(), {});
   out.segments[0].parameters[0].split = {.dim = 1, .units = 4};
   out.segments[0].sums.forward = {8};
   out.segments[2].sums.loss = {3};

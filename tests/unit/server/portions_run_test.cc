@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 #include <stormo/server/hosted_run.h>
+#include <stormo/server/request_executor.h>
 #include <stormo/server/shared_ledger.h>
-#include <stormo/server/worker_deputy.h>
 
 #include "server_run.h"
 #include "tests/unit/optim/local_vectors.h"
@@ -449,7 +449,7 @@ TEST(Portions, WhatALostWorkerHadInHandIsComputedByOthers) {
 TEST(Portions, ACoordinatorAndWorkersMayAskForDifferentThings) {
   const auto run = HostedRun::create(2, 0, 1).take_or_throw();
   throw_if_error(run->create_shards(terms_for(2, {.kind = Kind::kLbfgs})));
-  const WorkerDeputy worker(*run, 1), coordinator(*run, run->coordinator());
+  const RequestExecutor worker(*run, 1), coordinator(*run, run->coordinator());
   for (const DataOp op : {DataOp::kRun, DataOp::kAdvance}) {
     EXPECT_FALSE(worker.fits({.op = op, .given = {}}));
     EXPECT_TRUE(coordinator.fits({.op = op, .given = {}}));

@@ -58,7 +58,7 @@ double value(Replica& of) {
 TEST(Replica, ABackupDoesWhatThePrimaryDidOnce) {
   const auto primary = replica(Replica::Role::kAlone), backup = replica(Replica::Role::kBackup);
   for (std::uint64_t i = 0; i < 3; ++i) {
-    WorkerDeputy::Answer answer{.id = push_of(i).id};
+    RequestExecutor::Answer answer{.id = push_of(i).id};
     const std::string result = primary->execute(0, push_of(i), ones(), answer).take_or_throw();
     EXPECT_TRUE(backup->follow(sent(push_of(i), i + 1, result), ones()).ok());
     EXPECT_TRUE(backup->follow(sent(push_of(i), i + 1, result), ones()).ok()) << "again";
@@ -67,13 +67,13 @@ TEST(Replica, ABackupDoesWhatThePrimaryDidOnce) {
   EXPECT_EQ(value(*backup), -4.25) << "with momentum";
   EXPECT_TRUE(backup->failure().ok());
   // a worker that repeats its last push, because it has no answer, gets this answer
-  EXPECT_NE(backup->deputy(0).answer_to(push_of(2)), nullptr);
-  EXPECT_EQ(backup->deputy(0).answer_to(push_of(3)), nullptr);
+  EXPECT_NE(backup->executor_of(0).answer_to(push_of(2)), nullptr);
+  EXPECT_EQ(backup->executor_of(0).answer_to(push_of(3)), nullptr);
 }
 
 TEST(Replica, ACopyThatDiffersIsNoCopy) {
   const auto primary = replica(Replica::Role::kAlone), backup = replica(Replica::Role::kBackup);
-  WorkerDeputy::Answer answer;
+  RequestExecutor::Answer answer;
   (void)primary->execute(0, push_of(0), ones(), answer).take_or_throw();  // it misses this one
   const std::string result = primary->execute(0, push_of(1), ones(), answer).take_or_throw();
   const Status failed = backup->follow(sent(push_of(1), 1, result), ones());
@@ -97,7 +97,7 @@ TEST(Replica, ABackupServesWhenItIsPromoted) {
   std::thread waits([&] { EXPECT_TRUE(backup->wait_to_serve(Deadline::never(), kGoOn).ok()); });
   backup->go_on_alone();
   waits.join();
-  WorkerDeputy::Answer answer;
+  RequestExecutor::Answer answer;
   (void)backup->execute(0, push_of(0), ones(), answer).take_or_throw();
   EXPECT_EQ(value(*backup), -1);
 }
@@ -115,13 +115,13 @@ TEST(Replica, WorkersAreTakenOutByThePrimaryOnly) {
   const auto is_active = [&] {
     return backup->run().shards_of(0, {})[0]->current_state().worker(0).active;
   };
-  EXPECT_TRUE(backup->lose(0, Deadline::never()).ok());
+  EXPECT_TRUE(backup->evict(0, Deadline::never()).ok());
   EXPECT_TRUE(is_active());
   EXPECT_FALSE(backup->run().is_lost(0));
   EXPECT_TRUE(backup->follow({.op = DataOp::kLose, .id = 1, .given = {}, .worker = 0}, {}).ok());
   EXPECT_FALSE(is_active());
   EXPECT_TRUE(backup->run().is_lost(0));
-  backup->come_back(0);
+  backup->readmit(0);
   EXPECT_TRUE(backup->run().is_lost(0));
   EXPECT_TRUE(
       backup->follow({.op = DataOp::kComeBack, .id = 2, .given = {}, .worker = 0}, {}).ok());

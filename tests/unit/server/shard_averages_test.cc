@@ -109,7 +109,7 @@ TEST(ShardAverages, GoOnWithoutALostWorker) {
   Shards shards(3);
   shards.push(0, constant(2), 1);
   shards.push(1, constant(5), 2);
-  throw_if_error(shards.server().lose(2).status());
+  throw_if_error(shards.server().evict(2).status());
   EXPECT_EQ(shards.read(0), constant((2 + 5 * 2.0) * (1 / 3.0)));
   EXPECT_EQ(shards.read(1), shards.read(0));
 }

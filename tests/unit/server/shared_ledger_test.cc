@@ -73,7 +73,7 @@ TEST(SharedLedger, StepsOfALostWorkerAreDoneByOthersButForTheOneInItsHands) {
   Workers workers(3, {.steps = 4});
   (void)workers.next(1, 0);
   (void)workers.next(1);  // step 0 is done, step 1 begun
-  workers.of(1).lose();
+  workers.of(1).evict();
   std::set<std::pair<int, std::uint64_t>> done;
   for (const int w : {0, 2}) {
     for (auto turn = workers.next(w, 0); turn.task; turn = workers.next(w)) {
@@ -88,9 +88,9 @@ TEST(SharedLedger, StepsOfALostWorkerAreDoneByOthersButForTheOneInItsHands) {
 TEST(SharedLedger, AWorkerThatCameBackDoesWhatIsLeftOfItsShare) {
   Workers workers(2, {.steps = 10});
   (void)workers.next(1, 0);
-  workers.of(1).lose();
+  workers.of(1).evict();
   for (int i = 0; i < 13; ++i) (void)workers.next(0);  // 10 of its own, 3 of the other
-  workers.of(1).come_back();
+  workers.of(1).readmit();
   EXPECT_FALSE(workers.next(0).task);
   Tasks mine;
   for (auto turn = workers.next(1, 0); turn.task; turn = workers.next(1))
@@ -101,13 +101,13 @@ TEST(SharedLedger, AWorkerThatCameBackDoesWhatIsLeftOfItsShare) {
 TEST(SharedLedger, SaysWhoWasLostAndCameBack) {
   Workers workers(4, {.steps = 10});
   EXPECT_TRUE(workers.of(0).look()->losses.empty());
-  workers.of(3).lose();
-  workers.of(3).lose();  // it takes more than one attempt to take a worker out
-  workers.of(1).lose();
-  workers.of(1).come_back();
-  workers.of(1).lose();
-  workers.of(1).come_back();
-  workers.of(2).come_back();  // a new process of a worker that had left
+  workers.of(3).evict();
+  workers.of(3).evict();  // it takes more than one attempt to take a worker out
+  workers.of(1).evict();
+  workers.of(1).readmit();
+  workers.of(1).evict();
+  workers.of(1).readmit();
+  workers.of(2).readmit();  // a new process of a worker that had left
   const std::vector<Ledger::Losses> expected = {{.worker = 1, .lost = 2, .came_back = 2},
                                                 {.worker = 3, .lost = 1, .came_back = 0}};
   EXPECT_EQ(workers.of(0).look()->losses, expected);
@@ -156,7 +156,7 @@ TEST(SharedLedger, CountsTheOthersThatHaveNotLeft) {
   Workers workers(4, {.steps = 1});
   EXPECT_EQ(workers.of(0).look()->others, 3);
   throw_if_error(workers.of(1).leave());
-  workers.of(2).lose();
+  workers.of(2).evict();
   EXPECT_EQ(workers.of(0).look()->others, 1);
   EXPECT_EQ(workers.of(1).look()->others, 2);
 }

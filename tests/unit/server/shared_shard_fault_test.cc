@@ -63,8 +63,8 @@ class Job {
     EXPECT_TRUE(WIFSIGNALED(status)) << "worker " << worker << " ended with " << status;
     const auto dead = make(worker);
     dead->attach(memory_.data());
-    dead->bury(worker);
-    (void)dead->lose(worker).take_or_throw();
+    dead->release_copies(worker);
+    (void)dead->evict(worker).take_or_throw();
   }
 
   /// Momentum 0.5 and gradients of 1: value and state of every element follow from the version. An

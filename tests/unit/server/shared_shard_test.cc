@@ -209,7 +209,7 @@ TEST(SharedShard, TheFirstOfTwoWorkersThatLeavesCompletesTheUpdate) {
   (void)servers.read(1);
   servers.push(0, constant(3), 0.5, 7);
   EXPECT_EQ(servers.now(), constant(0));
-  (void)servers.of(0).lose(1).take_or_throw();
+  (void)servers.of(0).evict(1).take_or_throw();
   EXPECT_EQ(servers.now(), constant(-1.5)) << "the learning rate is that of the push";
   EXPECT_EQ(servers.read(0), constant(-1.5));
   EXPECT_EQ(servers.of(1).read().status().code(), Code::kPeerLost);
@@ -478,7 +478,7 @@ TEST(SharedShard, APushCountsOnceWhenAServerTakesTheLeaseFromIt) {
       const Deadline pause = Deadline::after(std::chrono::microseconds(i % 100));
       while (!pause.expired()) {
       }
-      (void)servers.server().lose(1).take_or_throw();
+      (void)servers.server().evict(1).take_or_throw();
     }
   });
   const std::vector<double> gradient = constant(1);

@@ -190,7 +190,7 @@ TEST(Graph, NumbersDrawnInsideAreNoneOutside) {
   graph.add("right", dense(kInput, 8), {"input"}, {8});
   graph.add("join", dense(16, 9), {"dropped", "right"}, {9});
   graph.divide({.ranks = 2, .owners = {1, 1, 0, 0}});
-  const tensor::SplitGroup last = tensor::SplitGroup::alone(2);
+  const tensor::TensorParallelGroup last = tensor::TensorParallelGroup::alone(2);
   graph.compute_with(&last);
   const auto next = [&](const std::vector<int>& owners) {
     graph.divide({.ranks = 2, .owners = owners});

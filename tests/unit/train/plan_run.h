@@ -115,7 +115,7 @@ class PlanRank {
   std::function<Result<data::Batch>()> load = [this] { return rows(); };
   std::function<void()> before_update = [] {};  ///< see RunnerParts
   train::DoneAction done = [](const auto&) {};  ///< besides `trace`
-  train::BringValues bring = {};                ///< see make_store()
+  train::MaterializeSegment bring = {};         ///< see make_store()
   std::size_t next = 0;                         ///< batch
   train::StepAt at = {};                        ///< of the next step
 

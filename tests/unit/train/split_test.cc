@@ -52,7 +52,7 @@ TEST(Split, OfThreeBlocksEachIsCut) {
 // y = sum over ranks of (rank + 1) x: its gradient is that of 1 + 2 + 3 terms.
 TEST(Split, AddsUpOutputsAndGradientsOnce) {
   test::on_ranks(3, [](comm::Communicator& world) {
-    const SplitGroup ranks(world);
+    const TensorParallelGroup ranks(world);
     const torch::Tensor x = torch::full({2, 3}, 5.0, torch::kFloat64).requires_grad_();
     const torch::Tensor y = end_split(begin_split(x, &ranks) * (world.rank() + 1), &ranks);
     EXPECT_TRUE(y.equal(torch::full({2, 3}, 30.0, torch::kFloat64)));
@@ -67,7 +67,7 @@ TEST(Split, AddsUpThePositionsOfEachRank) {
   for (const std::int64_t batch : {1, 4}) {
     const torch::Tensor whole = torch::randn({batch, kRanks * kEach, 5}, torch::kFloat64);
     test::on_ranks(kRanks, [&](comm::Communicator& world) {
-      const SplitGroup ranks(world, /*sequence_parallel=*/true);
+      const TensorParallelGroup ranks(world, /*sequence_parallel=*/true);
       const torch::Tensor mine = whole.narrow(1, kEach * world.rank(), kEach);
       const torch::Tensor x = mine.clone().requires_grad_();
       const torch::Tensor all = begin_split(x, &ranks);
@@ -84,13 +84,13 @@ TEST(Split, AddsUpThePositionsOfEachRank) {
 // The gradient that a sum gives to both of its terms is one tensor: the other term keeps its own.
 TEST(Split, LeavesGradientsThatOthersReadAsTheyAre) {
   test::on_ranks(2, [](comm::Communicator& world) {
-    const SplitGroup ranks(world);
+    const TensorParallelGroup ranks(world);
     const torch::Tensor x = torch::ones({4}).requires_grad_(),
                         other = torch::ones({4}).requires_grad_();
     (begin_split(x, &ranks) + other).sum().backward();
     EXPECT_TRUE(x.grad().equal(torch::full({4}, 2.0)));
     EXPECT_TRUE(other.grad().equal(torch::ones({4})));
-    const SplitGroup positions(world, /*sequence_parallel=*/true);
+    const TensorParallelGroup positions(world, /*sequence_parallel=*/true);
     const torch::Tensor part = torch::ones({1, 2}).requires_grad_(),
                         whole = torch::ones({1, 4}).requires_grad_();
     (begin_split(part, &positions) + whole).sum().backward();
@@ -101,11 +101,11 @@ TEST(Split, LeavesGradientsThatOthersReadAsTheyAre) {
 
 TEST(Split, RefusesABackwardThatNeedsWhatTheSumHasReplaced) {
   test::on_ranks(2, [](comm::Communicator& world) {
-    const SplitGroup ranks(world);
+    const TensorParallelGroup ranks(world);
     const torch::Tensor x = torch::ones({4}).requires_grad_();
     const torch::Tensor y = end_split(torch::relu(x), &ranks);
     EXPECT_THROW(y.sum().backward(), std::exception);
-    const SplitGroup positions(world, /*sequence_parallel=*/true);
+    const TensorParallelGroup positions(world, /*sequence_parallel=*/true);
     const torch::Tensor part = torch::ones({1, 4}).requires_grad_();
     EXPECT_THROW(end_split(torch::relu(part), &positions).sum().backward(), std::exception);
   });
@@ -121,7 +121,7 @@ TEST(SplitCrossEntropy, IsThatOfTheWholeLogits) {
   (expected * 3).backward();
   for (const int parts : {1, 2, 3}) {
     test::on_ranks(parts, [&](comm::Communicator& world) {
-      const SplitGroup ranks(world);
+      const TensorParallelGroup ranks(world);
       const plan::Share mine = ranks.share(kClasses);
       const torch::Tensor part = logits.slice(-1, mine.begin, mine.end).clone().requires_grad_();
       const torch::Tensor loss = model::split_cross_entropy(part, target, kClasses, &ranks);
@@ -170,7 +170,7 @@ void expect_collectives(const test::Problem& problem, bool sequence_parallel,
   const std::int64_t classes = test::classes_of(*models[0]);
   test::on_ranks(2, [&](comm::Communicator& world) {
     model::Chain& chain = *models[static_cast<std::size_t>(world.rank())];
-    const SplitGroup ranks(world, sequence_parallel);
+    const TensorParallelGroup ranks(world, sequence_parallel);
     parallelize(chain, ranks);
     Seen seen;
     world.set_sink(&seen);
@@ -216,7 +216,7 @@ TEST(SplitRandom, DiffersInsideAndAgreesOutside) {
   struct Drawn {
     torch::Tensor before, inside, again, after;
   };
-  const auto draw = [](const SplitGroup* ranks) {
+  const auto draw = [](const TensorParallelGroup* ranks) {
     torch::manual_seed(9);
     Drawn out;
     out.before = torch::rand({8});
@@ -235,7 +235,7 @@ TEST(SplitRandom, DiffersInsideAndAgreesOutside) {
   std::vector<Drawn> of;
   test::Group group = comm::make_hosts({2});
   for (const auto& world : group) {
-    const SplitGroup ranks(*world);
+    const TensorParallelGroup ranks(*world);
     of.push_back(draw(&ranks));
     EXPECT_FALSE(of.back().inside.equal(of.back().again));
     const Drawn same = draw(&ranks);  // as a recompute does

@@ -210,7 +210,7 @@ int train_chain(World& world, const Arguments& arguments, const std::string& fol
   task.loss = model::cross_entropy;
   task.split_loss = [classes = problem.model.vocabulary](const torch::Tensor& part,
                                                          const torch::Tensor& target,
-                                                         const tensor::SplitGroup& ranks) {
+                                                         const tensor::TensorParallelGroup& ranks) {
     return model::split_cross_entropy(part, target, classes, &ranks);
   };
   task.correct = model::count_correct;

@@ -166,7 +166,7 @@ TEST(OwnedLoss, IsThatOfTheOwnerOnAllRanks) {
   const torch::Tensor expected = model::cross_entropy(leaf, target);
   (expected * 3).backward();
   test::on_ranks(3, [&](comm::Communicator& world) {
-    const tensor::SplitGroup ranks(world);
+    const tensor::TensorParallelGroup ranks(world);
     const torch::Tensor mine = logits.clone().requires_grad_();
     bool called = false;
     const torch::Tensor loss = model::owned_loss(

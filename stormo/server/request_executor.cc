@@ -1,4 +1,4 @@
-#include <stormo/server/worker_deputy.h>
+#include <stormo/server/request_executor.h>
 
 #include <algorithm>
 #include <cstring>
@@ -34,7 +34,7 @@ std::byte*& array_of(PieceArrays& arrays, const SharedShard& shard, std::size_t 
 
 }  // namespace
 
-void WorkerDeputy::Answer::conclude(const Result<std::string>& outcome) {
+void RequestExecutor::Answer::conclude(const Result<std::string>& outcome) {
   frame = transport::frame(
       encode(DataReply{.id = id,
                        .code = outcome.status().code(),
@@ -42,7 +42,7 @@ void WorkerDeputy::Answer::conclude(const Result<std::string>& outcome) {
                                             : std::string_view(outcome.status().message())}));
 }
 
-WorkerDeputy::WorkerDeputy(const HostedRun& run, int worker)
+RequestExecutor::RequestExecutor(const HostedRun& run, int worker)
     : coordinates_(worker == run.coordinator()),
       shards_(
           run.shards_of(worker, ShardWait{.policy = {}, .status = [this] { return status_(); }})),
@@ -56,7 +56,7 @@ WorkerDeputy::WorkerDeputy(const HostedRun& run, int worker)
   }
 }
 
-bool WorkerDeputy::fits(const DataRequest& request) const {
+bool RequestExecutor::fits(const DataRequest& request) const {
   if (coordinates_ ? !is_of_coordinator(request.op) : is_command(request.op)) return false;
   if (is_of_ledger(request.op)) return ledger_ != nullptr && request.given.empty();
   if (request.shard >= shards_.size()) return false;
@@ -75,7 +75,7 @@ bool WorkerDeputy::fits(const DataRequest& request) const {
   }
 }
 
-bool WorkerDeputy::rows_fit(const DataRequest& request) const {
+bool RequestExecutor::rows_fit(const DataRequest& request) const {
   if (request.rows.empty()) return request.given.find(kRowsGiven) == std::string::npos;
   if (request.rows.size() != request.given.size()) return false;
   for (std::size_t i = 0; i < request.given.size(); ++i) {
@@ -91,7 +91,7 @@ bool WorkerDeputy::rows_fit(const DataRequest& request) const {
   return true;
 }
 
-std::size_t WorkerDeputy::bytes_given(const DataRequest& request, std::size_t array) const {
+std::size_t RequestExecutor::bytes_given(const DataRequest& request, std::size_t array) const {
   const ShardPiece& piece =
       shard(request).pieces()[request.op == DataOp::kSet ? request.count : array];
   switch (request.given[array]) {
@@ -107,7 +107,7 @@ std::size_t WorkerDeputy::bytes_given(const DataRequest& request, std::size_t ar
   }
 }
 
-ByteRanges WorkerDeputy::payload_of(const DataRequest& request, std::byte* payload) const {
+ByteRanges RequestExecutor::payload_of(const DataRequest& request, std::byte* payload) const {
   ByteRanges ranges;
   const bool is_part = request.op == DataOp::kPart;
   if (is_part) payload = parts_[request.shard].memory.data();
@@ -119,7 +119,7 @@ ByteRanges WorkerDeputy::payload_of(const DataRequest& request, std::byte* paylo
   return ranges;
 }
 
-std::size_t WorkerDeputy::largest_payload() const {
+std::size_t RequestExecutor::largest_payload() const {
   std::size_t largest = 0;
   for (const auto& shard : shards_) {
     std::size_t arrays = 0, rows = 0;
@@ -134,7 +134,7 @@ std::size_t WorkerDeputy::largest_payload() const {
   return largest;
 }
 
-ByteRanges WorkerDeputy::bytes_of(const DataRequest& request, const Answer& answer) const {
+ByteRanges RequestExecutor::bytes_of(const DataRequest& request, const Answer& answer) const {
   ByteRanges ranges;
   ranges.add(answer.frame.data(), answer.frame.size());
   if (answer.view) {
@@ -148,32 +148,32 @@ ByteRanges WorkerDeputy::bytes_of(const DataRequest& request, const Answer& answ
   return ranges;
 }
 
-Status WorkerDeputy::wait_to(const DataRequest& request, Deadline by) const {
+Status RequestExecutor::wait_to(const DataRequest& request, Deadline by) const {
   if (request.op == DataOp::kRead) return shard(request).wait_to_read(by);
   if (request.op == DataOp::kPush) return shard(request).wait_to_push(request.count, by);
   return {};
 }
 
-std::size_t WorkerDeputy::slot_of(const DataRequest& request) const {
+std::size_t RequestExecutor::slot_of(const DataRequest& request) const {
   return is_of_ledger(request.op) ? shards_.size() : request.shard;
 }
 
-const WorkerDeputy::Answer* WorkerDeputy::answer_to(const DataRequest& request) const {
+const RequestExecutor::Answer* RequestExecutor::answer_to(const DataRequest& request) const {
   const Answer& last = answers_[slot_of(request)];
   return last.id == request.id && request.id != 0 ? &last : nullptr;
 }
 
-const WorkerDeputy::Answer& WorkerDeputy::keep(const DataRequest& request, Answer answer) {
+const RequestExecutor::Answer& RequestExecutor::keep(const DataRequest& request, Answer answer) {
   return answers_[slot_of(request)] = std::move(answer);
 }
 
-void WorkerDeputy::forget() {
+void RequestExecutor::forget() {
   for (Answer& answer : answers_) answer = {};
   for (Parts& parts : parts_) parts.has.clear();
 }
 
-Result<std::string> WorkerDeputy::execute(const DataRequest& request, const std::byte* payload,
-                                          Answer& answer, Deadline by) {
+Result<std::string> RequestExecutor::execute(const DataRequest& request, const std::byte* payload,
+                                             Answer& answer, Deadline by) {
   if (is_of_ledger(request.op)) return ask_ledger(request, by);
   SharedShard& of = shard(request);
   switch (request.op) {
@@ -202,7 +202,7 @@ Result<std::string> WorkerDeputy::execute(const DataRequest& request, const std:
 }
 
 /// Its gradients are where the push finds them.
-void WorkerDeputy::take_part(const DataRequest& request) {
+void RequestExecutor::take_part(const DataRequest& request) {
   Parts& parts = parts_[request.shard];
   const std::size_t pieces = request.given.size();
   if (parts.has.empty() || parts.sequence != request.count) parts.has.assign(pieces, 0);
@@ -212,7 +212,7 @@ void WorkerDeputy::take_part(const DataRequest& request) {
   }
 }
 
-Result<std::string> WorkerDeputy::read(const DataRequest& request, Answer& answer, Deadline by) {
+Result<std::string> RequestExecutor::read(const DataRequest& request, Answer& answer, Deadline by) {
   SharedShard& of = shard(request);
   STORMO_ASSIGN_OR_RETURN(answer.view, request.op == DataOp::kRead ? of.read(by) : of.look());
   ViewHead head{.version = answer.view->version, .commit = answer.view->commit};
@@ -221,7 +221,8 @@ Result<std::string> WorkerDeputy::read(const DataRequest& request, Answer& answe
 }
 
 // Where much has changed, arrays are sent as they lie, without a copy.
-void WorkerDeputy::take_changes(const DataRequest& request, Answer& answer, ViewHead& head) const {
+void RequestExecutor::take_changes(const DataRequest& request, Answer& answer,
+                                   ViewHead& head) const {
   const std::vector<ShardPiece>& pieces = shard(request).pieces();
   const std::vector<ChangedRange> ranges = shard(request).changed_since(request.count - 1);
   const auto bytes_of = [&pieces](std::uint64_t piece, std::int64_t elements) {
@@ -247,8 +248,8 @@ void WorkerDeputy::take_changes(const DataRequest& request, Answer& answer, View
   head.bytes = changed;
 }
 
-Result<std::string> WorkerDeputy::push(const DataRequest& request, const std::byte* payload,
-                                       Deadline by) {
+Result<std::string> RequestExecutor::push(const DataRequest& request, const std::byte* payload,
+                                          Deadline by) {
   const std::vector<ShardPiece>& pieces = shard(request).pieces();
   const Parts& parts = parts_[request.shard];
   const bool has_parts = !parts.has.empty() && parts.sequence == request.count;
@@ -288,8 +289,8 @@ Result<std::string> WorkerDeputy::push(const DataRequest& request, const std::by
 
 // The new values are kept with the answer: another shard's gradient may be received before the
 // worker asks for them again.
-Result<std::string> WorkerDeputy::exchange(const DataRequest& request, const std::byte* payload,
-                                           Answer& answer, Deadline by) {
+Result<std::string> RequestExecutor::exchange(const DataRequest& request, const std::byte* payload,
+                                              Answer& answer, Deadline by) {
   const std::vector<ShardPiece>& pieces = shard(request).pieces();
   for (const ShardPiece& piece : pieces) {
     answer.values.insert(answer.values.end(), payload, payload + piece.bytes());
@@ -310,7 +311,7 @@ Result<std::string> WorkerDeputy::exchange(const DataRequest& request, const std
 
 // The state of the optimizer stays what it is during save() only, and a slow worker must not keep
 // others from pushing: it is copied.
-Result<std::string> WorkerDeputy::save(const DataRequest& request, Answer& answer) {
+Result<std::string> RequestExecutor::save(const DataRequest& request, Answer& answer) {
   SharedShard& of = shard(request);
   const std::size_t arrays = arrays_of(of);
   std::size_t bytes = 0;
@@ -333,7 +334,7 @@ Result<std::string> WorkerDeputy::save(const DataRequest& request, Answer& answe
 }
 
 // Nothing is written through these pointers.
-Status WorkerDeputy::set(const DataRequest& request, const std::byte* payload) {
+Status RequestExecutor::set(const DataRequest& request, const std::byte* payload) {
   SharedShard& of = shard(request);
   const std::size_t stride = aligned_bytes(of.pieces()[request.count]);
   PieceArrays values{.slots = {}, .updates = request.updates};
@@ -346,7 +347,7 @@ Status WorkerDeputy::set(const DataRequest& request, const std::byte* payload) {
   return of.set(request.count, values);
 }
 
-Result<std::string> WorkerDeputy::ask_ledger(const DataRequest& request, Deadline by) {
+Result<std::string> RequestExecutor::ask_ledger(const DataRequest& request, Deadline by) {
   switch (request.op) {
     case DataOp::kDeal: STORMO_RETURN_IF_ERROR(ledger_->deal(request.terms)); break;
     case DataOp::kStop:

@@ -1,4 +1,4 @@
-#include <stormo/server/held_parts.h>
+#include <stormo/server/hosted_partitions.h>
 
 #include <fmt/format.h>
 
@@ -31,9 +31,9 @@ std::string describe(const WorkerHello& hello) {
 
 }  // namespace
 
-Result<std::unique_ptr<HeldParts>> HeldParts::create(const WorkerHello& first) {
+Result<std::unique_ptr<HostedPartitions>> HostedPartitions::create(const WorkerHello& first) {
   if (!is_possible(first)) return invalid_argument("a worker with impossible numbers");
-  std::unique_ptr<HeldParts> parts(new HeldParts(first));
+  std::unique_ptr<HostedPartitions> parts(new HostedPartitions(first));
   STORMO_ASSIGN_OR_RETURN(
       parts->own_, Replica::create(first.workers, first.server, first.servers,
                                    first.backups ? Replica::Role::kPrimary : Replica::Role::kOnly));
@@ -46,9 +46,9 @@ Result<std::unique_ptr<HeldParts>> HeldParts::create(const WorkerHello& first) {
   return parts;
 }
 
-HeldParts::~HeldParts() { close(); }
+HostedPartitions::~HostedPartitions() { close(); }
 
-Status HeldParts::check(const WorkerHello& hello) const {
+Status HostedPartitions::check(const WorkerHello& hello) const {
   if (!is_possible(hello)) return invalid_argument("a worker with impossible numbers");
   if (describe(hello) == describe(first_)) return {};
   return Status(Code::kMismatch,
@@ -57,24 +57,24 @@ Status HeldParts::check(const WorkerHello& hello) const {
                             hello.worker, describe(hello), describe(first_)));
 }
 
-SharedFile HeldParts::ledger_file() const {
+SharedFile HostedPartitions::ledger_file() const {
   SharedFile file = own_->run().ledger_file();
   if (has_backups()) file.fd = -1;
   return file;
 }
 
-std::vector<SharedFile> HeldParts::shard_files() const {
+std::vector<SharedFile> HostedPartitions::shard_files() const {
   std::vector<SharedFile> files = own_->run().shard_files();
   for (SharedFile& file : files) file.fd = has_backups() ? -1 : file.fd;
   return files;
 }
 
-std::uint64_t HeldParts::needed_bytes(const RunTerms& terms) const {
+std::uint64_t HostedPartitions::needed_bytes(const RunTerms& terms) const {
   return own_->run().needed_bytes(terms) + (copy_ ? copy_->run().needed_bytes(terms) : 0);
 }
 
-Status HeldParts::create_shards(const RunTerms& terms, const transport::Secret& secret,
-                                Duration timeout) {
+Status HostedPartitions::create_shards(const RunTerms& terms, const transport::Secret& secret,
+                                       Duration timeout) {
   if (copy_) {
     STORMO_RETURN_IF_ERROR(copy_->run().create_shards(terms));
     WorkerHello hello = first_;
@@ -93,31 +93,31 @@ Status HeldParts::create_shards(const RunTerms& terms, const transport::Secret& 
   return own_->run().create_shards(terms);
 }
 
-std::vector<Replica*> HeldParts::all() {
+std::vector<Replica*> HostedPartitions::all() {
   std::vector<Replica*> out = {own_.get()};
   if (copy_) out.push_back(copy_.get());
   return out;
 }
 
-Replica* HeldParts::part(int number) {
+Replica* HostedPartitions::part(int number) {
   for (Replica* replica : all()) {
     if (replica->part() == number) return replica;
   }
   return nullptr;
 }
 
-void HeldParts::close() {
+void HostedPartitions::close() {
   for (Replica* replica : all()) replica->close();
   if (predecessor_) predecessor_->end();
 }
 
-bool HeldParts::is_predecessor(int worker) const {
+bool HostedPartitions::is_predecessor(int worker) const {
   return copy_ && worker == first_.workers + copy_->part();
 }
 
-bool HeldParts::is_lost(int server) const { return std::ranges::count(lost_, server) > 0; }
+bool HostedPartitions::is_lost(int server) const { return std::ranges::count(lost_, server) > 0; }
 
-ServerNews HeldParts::news() const {
+ServerNews HostedPartitions::news() const {
   ServerNews news{.lost = lost_};
   const auto complain = [&](int server) {
     if (!is_lost(server)) news.complaints.push_back(server);
@@ -127,7 +127,7 @@ ServerNews HeldParts::news() const {
   return news;
 }
 
-Result<std::vector<std::string>> HeldParts::take(const ServerNews& news) {
+Result<std::vector<std::string>> HostedPartitions::take(const ServerNews& news) {
   std::vector<std::string> lines;
   if (std::ranges::count(news.lost, first_.server) > 0) {
     failure_ =
@@ -158,7 +158,7 @@ Result<std::vector<std::string>> HeldParts::take(const ServerNews& news) {
   return lines;
 }
 
-Status HeldParts::failure() const {
+Status HostedPartitions::failure() const {
   if (!failure_.ok() || !copy_) return failure_;
   return copy_->failure();
 }

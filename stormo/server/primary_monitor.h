@@ -18,10 +18,10 @@ namespace stormo::server {
 /// At a backup: the server that is the primary of its copy. It is silent when its process on this
 /// host has ended, when nothing was heard of it for its timeout, or when it was not connected and
 /// nothing was heard of it for one second. For one thread.
-class Predecessor {
+class PrimaryMonitor {
  public:
   /// `copy`: a backup; borrowed.
-  explicit Predecessor(Replica& copy) : copy_(copy) {}
+  explicit PrimaryMonitor(Replica& copy) : copy_(copy) {}
 
   /// kExhausted for another process than the one that came first.
   Status admit(const WorkerHello& hello);

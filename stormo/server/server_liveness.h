@@ -19,9 +19,9 @@ namespace stormo::server {
 /// What one worker's session knows of a run with backups: who is the chief, and which servers are
 /// lost, which the chief's session decides. Thread-safe; its functions are called by the threads of
 /// all links.
-class ServerBoard {
+class ServerLiveness {
  public:
-  ServerBoard(std::vector<transport::HostPort> servers, int worker);
+  ServerLiveness(std::vector<transport::HostPort> servers, int worker);
 
   /// Of a server that was greeted.
   void learn(const protocol::ChiefTerm& chief);

@@ -15,10 +15,10 @@ namespace stormo::comm {
 /// The operands of one reduction that are in memory of peers that this process has not mapped. They
 /// are read block by block by system calls, so that a block is combined, and the result written
 /// back, while it is in the cache.
-class FarOperands {
+class RemoteOperands {
  public:
   /// `blocks` is temporary memory: it grows as needed, and the caller keeps it between reductions.
-  explicit FarOperands(std::vector<std::byte>& blocks) : blocks_(blocks) {}
+  explicit RemoteOperands(std::vector<std::byte>& blocks) : blocks_(blocks) {}
 
   void clear() {
     sources_.clear();

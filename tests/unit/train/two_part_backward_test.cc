@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <stormo/train/autograd/split_backward.h>
+#include <stormo/train/autograd/two_part_backward.h>
 
 namespace stormo::train {
 namespace {
@@ -75,7 +75,7 @@ TEST_P(SplitBackwardOf, GivesTheGradientsOfOneBackward) {
     const torch::Tensor y = f(x1, one);
     const torch::Tensor gradient = torch::cos(y.detach());
     y.backward(gradient);
-    SplitBackward split(f(x2, two), gradient, x2);
+    TwoPartBackward split(f(x2, two), gradient, x2);
     const bool uses_input = x1.grad().defined();
     ASSERT_EQ(x2.grad().defined(), uses_input);
     EXPECT_TRUE(!uses_input || x2.grad().equal(x1.grad()));
@@ -132,37 +132,37 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"the_input_itself", [](const torch::Tensor& x, const Tensors&) { return x; }}),
     [](const auto& c) { return c.param.name; });
 
-TEST(SplitBackward, WithoutAnInputAllIsLeftForTheSecondPart) {
+TEST(TwoPartBackward, WithoutAnInputAllIsLeftForTheSecondPart) {
   const Tensors w = weights();
   const torch::Tensor loss = linear(input().detach(), w, 0).square().mean();
-  SplitBackward split(loss, {}, {});
+  TwoPartBackward split(loss, {}, {});
   EXPECT_FALSE(w[0].grad().defined());
   split.parameters();
   EXPECT_TRUE(w[0].grad().defined());
 }
 
-TEST(SplitBackward, ALossHasTheGradientOne) {
+TEST(TwoPartBackward, ALossHasTheGradientOne) {
   const Tensors one = weights(), two = weights();
   const torch::Tensor x1 = input(), x2 = input();
   linear(x1, one, 0).square().mean().backward();
-  SplitBackward split(linear(x2, two, 0).square().mean(), {}, x2);
+  TwoPartBackward split(linear(x2, two, 0).square().mean(), {}, x2);
   split.parameters();
   EXPECT_TRUE(x2.grad().equal(x1.grad()));
   EXPECT_TRUE(two[0].grad().equal(one[0].grad()));
 }
 
-TEST(SplitBackward, ComputesNothingTwice) {
+TEST(TwoPartBackward, ComputesNothingTwice) {
   const Tensors w = weights();
   const torch::Tensor x = input();
   calls = 0;
-  SplitBackward split(linear(Counted::apply(linear(x, w, 0)), w, 1),
-                      torch::ones({5, 4}, torch::kFloat64), x);
+  TwoPartBackward split(linear(Counted::apply(linear(x, w, 0)), w, 1),
+                        torch::ones({5, 4}, torch::kFloat64), x);
   EXPECT_EQ(calls, 1);
   split.parameters();
   EXPECT_EQ(calls, 1);
 }
 
-TEST(SplitBackward, FreesWhatOnlyTheFirstPartNeeds) {
+TEST(TwoPartBackward, FreesWhatOnlyTheFirstPartNeeds) {
   const Tensors w = weights();
   const torch::Tensor x = input();
   torch::Tensor middle;  // the backward of tanh needs it, that of the second layer's weight, too
@@ -176,7 +176,7 @@ TEST(SplitBackward, FreesWhatOnlyTheFirstPartNeeds) {
     y = linear(a, w, 1) * factor;
   }
   ASSERT_GT(mask.storage().use_count(), 1);
-  SplitBackward split(std::exchange(y, {}), torch::ones({5, 4}, torch::kFloat64), x);
+  TwoPartBackward split(std::exchange(y, {}), torch::ones({5, 4}, torch::kFloat64), x);
   EXPECT_EQ(mask.storage().use_count(), 1);
   EXPECT_GT(middle.storage().use_count(), 1);
   split.parameters();

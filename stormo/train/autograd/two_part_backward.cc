@@ -8,7 +8,7 @@
 // and with it the activations that it has kept. Paper: P. Qi et al., "Zero bubble pipeline
 // parallelism", ICLR 2024, for the purpose; torch.distributed.pipelining groups parameters instead
 // of cutting.
-#include <stormo/train/autograd/split_backward.h>
+#include <stormo/train/autograd/two_part_backward.h>
 
 #include <algorithm>
 #include <memory>
@@ -93,8 +93,8 @@ std::vector<Branch> branches(const std::vector<Operation>& operations, const Nod
 
 }  // namespace
 
-SplitBackward::SplitBackward(const torch::Tensor& output, torch::Tensor gradient,
-                             const torch::Tensor& input) {
+TwoPartBackward::TwoPartBackward(const torch::Tensor& output, torch::Tensor gradient,
+                                 const torch::Tensor& input) {
   if (!gradient.defined()) gradient = at::ones_like(output);
   const autograd::Edge root = autograd::impl::gradient_edge(output);
   const std::vector<Operation> all = operations(root.function);
@@ -121,7 +121,7 @@ SplitBackward::SplitBackward(const torch::Tensor& output, torch::Tensor gradient
   }
 }
 
-void SplitBackward::parameters() {
+void TwoPartBackward::parameters() {
   if (begin_.empty()) return;
   autograd::Engine::get_default_engine().execute(std::exchange(begin_, {}),
                                                  std::exchange(gradients_, {}),

@@ -8,7 +8,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
-#include <stormo/server/predecessor.h>
+#include <stormo/server/primary_monitor.h>
 #include <stormo/server/replica.h>
 #include <stormo/server/run_terms.h>
 #include <stormo/server/server_message.h>
@@ -18,11 +18,11 @@ namespace stormo::server {
 
 /// The parts of a run that one server holds: its own, and with backups a copy of its predecessor's.
 /// And what it knows of its neighbours. For one thread.
-class HeldParts {
+class HostedPartitions {
  public:
   /// As the first worker says. kInvalidArgument for impossible numbers; kIo without memory.
-  static Result<std::unique_ptr<HeldParts>> create(const WorkerHello& first);
-  ~HeldParts();
+  static Result<std::unique_ptr<HostedPartitions>> create(const WorkerHello& first);
+  ~HostedPartitions();
   /// kMismatch for a worker that takes the server for another one.
   Status check(const WorkerHello& hello) const;
 
@@ -48,7 +48,7 @@ class HeldParts {
 
   /// Whether it is the number of the predecessor, which introduces itself as a worker.
   bool is_predecessor(int worker) const;
-  Predecessor& predecessor() { return *predecessor_; }
+  PrimaryMonitor& predecessor() { return *predecessor_; }
 
   /// What is to be told with an answer to a beat.
   ServerNews news() const;
@@ -59,12 +59,12 @@ class HeldParts {
   Status failure() const;
 
  private:
-  explicit HeldParts(WorkerHello first) : first_(std::move(first)) {}
+  explicit HostedPartitions(WorkerHello first) : first_(std::move(first)) {}
   bool is_lost(int server) const;
 
   const WorkerHello first_;
   std::unique_ptr<Replica> own_, copy_;  // copy_: with backups
-  std::optional<Predecessor> predecessor_;
+  std::optional<PrimaryMonitor> predecessor_;
   std::vector<std::int32_t> lost_;
   Status failure_;
 };

@@ -1,4 +1,4 @@
-#include <stormo/server/predecessor.h>
+#include <stormo/server/primary_monitor.h>
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace stormo::server {
 
-Status Predecessor::admit(const WorkerHello& hello) {
+Status PrimaryMonitor::admit(const WorkerHello& hello) {
   if (is_over_) return Status(Code::kPeerLost, "its successor has taken its part over");
   if (token_ == hello.token) return {};
   if (token_ != 0) return Status(Code::kExhausted, "another process is the predecessor");
@@ -16,18 +16,18 @@ Status Predecessor::admit(const WorkerHello& hello) {
   return {};
 }
 
-Status Predecessor::check(const Attachment& attachment) const {
+Status PrimaryMonitor::check(const Attachment& attachment) const {
   if (!is_over_ && token_ != 0 && attachment.token == token_) return {};
   return io_error("it has to say hello first");
 }
 
-void Predecessor::attach(transport::Descriptor socket,
-                         std::function<void(const Status&)> on_nonsense) {
+void PrimaryMonitor::attach(transport::Descriptor socket,
+                            std::function<void(const Status&)> on_nonsense) {
   if (!remote_) remote_.emplace(copy_, RemoteWorker::kPrimary, timeout_);
   remote_->attach(std::move(socket), std::move(on_nonsense));
 }
 
-void Predecessor::watch(bool is_connected, TimePoint now, Duration pause) {
+void PrimaryMonitor::watch(bool is_connected, TimePoint now, Duration pause) {
   if (token_ == 0) return;
   heard_ += pause;
   if (process_ && !is_connected) process_->wait(Duration::zero());
@@ -36,7 +36,7 @@ void Predecessor::watch(bool is_connected, TimePoint now, Duration pause) {
   is_silent_ = has_ended || is_apart || now - heard_ > timeout_;
 }
 
-void Predecessor::end() {
+void PrimaryMonitor::end() {
   is_over_ = true;
   remote_.reset();
 }

@@ -21,7 +21,7 @@ namespace stormo::server {
 
 /// Acts in the name of one worker on a server's part of a run: executes its requests, and keeps its
 /// last answers, so that a request that is repeated is not executed twice. One thread at a time.
-class WorkerDeputy {
+class RequestExecutor {
  public:
   /// A reply: its head, and the arrays that follow it.
   struct Answer {
@@ -37,7 +37,7 @@ class WorkerDeputy {
   };
 
   /// `run` has its shards.
-  WorkerDeputy(const HostedRun& run, int worker);
+  RequestExecutor(const HostedRun& run, int worker);
 
   /// Asked while a request waits: a failure ends the wait.
   void watch(std::function<Status()> status) { status_ = std::move(status); }

@@ -12,12 +12,12 @@ namespace stormo::train {
 ///
 /// An operation of a user that computes the gradients of its input and of a parameter at once
 /// (torch::autograd::Function) is computed twice, with the same result.
-class SplitBackward {
+class TwoPartBackward {
  public:
   /// The first part. Adds to the gradient of `input`, a leaf from which `output` was computed; if
   /// it is undefined, nothing is computed yet. `gradient` is that of `output`; undefined for a
   /// scalar. Do not use the graph of `output` afterwards.
-  SplitBackward(const torch::Tensor& output, torch::Tensor gradient, const torch::Tensor& input);
+  TwoPartBackward(const torch::Tensor& output, torch::Tensor gradient, const torch::Tensor& input);
 
   /// The second part: adds to the gradients of all other leaves. Once.
   void parameters();

@@ -1,4 +1,4 @@
-#include <stormo/server/server_board.h>
+#include <stormo/server/server_liveness.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@ std::vector<transport::HostPort> addresses(int servers) {
 }
 
 /// What the next beat says.
-Servers verdicts(ServerBoard& board) { return board.beat().lost; }
+Servers verdicts(ServerLiveness& board) { return board.beat().lost; }
 
 std::string complaint(std::int32_t about) { return encode(ServerNews{.complaints = {about}}); }
 
-TEST(ServerBoard, TheChiefDecidesByTheFirstComplaint) {
-  ServerBoard chief(addresses(2), /*worker=*/0);
+TEST(ServerLiveness, TheChiefDecidesByTheFirstComplaint) {
+  ServerLiveness chief(addresses(2), /*worker=*/0);
   EXPECT_EQ(verdicts(chief), Servers{});
   chief.take(1, complaint(0));
   chief.take(0, complaint(1));
@@ -31,24 +31,24 @@ TEST(ServerBoard, TheChiefDecidesByTheFirstComplaint) {
   EXPECT_FALSE(chief.health(1)->failed());
 }
 
-TEST(ServerBoard, TheChiefsOwnLossCounts) {
-  ServerBoard chief(addresses(3), /*worker=*/0);
+TEST(ServerLiveness, TheChiefsOwnLossCounts) {
+  ServerLiveness chief(addresses(3), /*worker=*/0);
   (void)chief.health(2)->fail(Status(Code::kPeerLost, "its process has ended"));
   EXPECT_EQ(verdicts(chief), Servers{2});
   chief.take(2, complaint(1));
   EXPECT_EQ(verdicts(chief), Servers{2}) << "what a lost server says does not count";
 }
 
-TEST(ServerBoard, AServerThatEndsAfterTheRunIsNotLost) {
-  ServerBoard chief(addresses(2), /*worker=*/0);
+TEST(ServerLiveness, AServerThatEndsAfterTheRunIsNotLost) {
+  ServerLiveness chief(addresses(2), /*worker=*/0);
   chief.rest();
   (void)chief.health(0)->fail(Status(Code::kPeerLost, "the chief has finished the run"));
   chief.take(1, complaint(0));
   EXPECT_EQ(verdicts(chief), Servers{});
 }
 
-TEST(ServerBoard, OtherWorkersBelieveWhatServersPassOn) {
-  ServerBoard other(addresses(2), /*worker=*/1);
+TEST(ServerLiveness, OtherWorkersBelieveWhatServersPassOn) {
+  ServerLiveness other(addresses(2), /*worker=*/1);
   other.take(1, complaint(0));
   EXPECT_FALSE(other.health(0)->failed()) << "a complaint is no verdict";
   other.take(1, encode(ServerNews{.lost = {-1, 0, 2}}));
@@ -61,8 +61,8 @@ ServerNews of_term(std::uint64_t number, std::int32_t worker) {
   return {.chief = {.number = number, .worker = worker}};
 }
 
-TEST(ServerBoard, ANewChiefHearsAllServersBeforeItDecides) {
-  ServerBoard next(addresses(3), /*worker=*/2);
+TEST(ServerLiveness, ANewChiefHearsAllServersBeforeItDecides) {
+  ServerLiveness next(addresses(3), /*worker=*/2);
   EXPECT_FALSE(next.is_chief());
   next.take(0, encode(of_term(1, 2)));
   EXPECT_FALSE(next.is_chief()) << "others would not know who says so";
@@ -84,8 +84,8 @@ TEST(ServerBoard, ANewChiefHearsAllServersBeforeItDecides) {
   EXPECT_TRUE(next.is_chief());
 }
 
-TEST(ServerBoard, AChiefThatWasReplacedHasLostAllServers) {
-  ServerBoard chief(addresses(2), /*worker=*/0);
+TEST(ServerLiveness, AChiefThatWasReplacedHasLostAllServers) {
+  ServerLiveness chief(addresses(2), /*worker=*/0);
   chief.open();
   chief.take(1, encode(of_term(1, 1)));
   EXPECT_FALSE(chief.is_chief());
@@ -94,16 +94,16 @@ TEST(ServerBoard, AChiefThatWasReplacedHasLostAllServers) {
   }
 }
 
-TEST(ServerBoard, ANewProcessOfWorkerZeroIsNoChief) {
-  ServerBoard again(addresses(2), /*worker=*/0);
+TEST(ServerLiveness, ANewProcessOfWorkerZeroIsNoChief) {
+  ServerLiveness again(addresses(2), /*worker=*/0);
   again.learn(of_term(2, 1).chief);
   again.learn(of_term(1, 0).chief);
   EXPECT_FALSE(again.is_chief());
   EXPECT_FALSE(again.health(0)->failed());
 }
 
-TEST(ServerBoard, OthersLearnThatTheRunIsOver) {
-  ServerBoard other(addresses(2), /*worker=*/1);
+TEST(ServerLiveness, OthersLearnThatTheRunIsOver) {
+  ServerLiveness other(addresses(2), /*worker=*/1);
   other.take(0, encode(ServerNews{}));
   EXPECT_FALSE(other.is_over());
   other.take(0, encode(ServerNews{.is_over = true}));
@@ -111,8 +111,8 @@ TEST(ServerBoard, OthersLearnThatTheRunIsOver) {
   EXPECT_TRUE(other.is_over());
 }
 
-TEST(ServerBoard, MalformedNewsAreIgnored) {
-  ServerBoard chief(addresses(2), /*worker=*/0);
+TEST(ServerLiveness, MalformedNewsAreIgnored) {
+  ServerLiveness chief(addresses(2), /*worker=*/0);
   chief.take(1, complaint(0).substr(1));
   chief.take(1, complaint(7));
   EXPECT_EQ(verdicts(chief), Servers{});

@@ -1,4 +1,4 @@
-#include <stormo/server/server_board.h>
+#include <stormo/server/server_liveness.h>
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace stormo::server {
 
-ServerBoard::ServerBoard(std::vector<transport::HostPort> servers, int worker)
+ServerLiveness::ServerLiveness(std::vector<transport::HostPort> servers, int worker)
     : servers_(std::move(servers)),
       worker_(worker),
       heard_(servers_.size()),
@@ -18,34 +18,34 @@ ServerBoard::ServerBoard(std::vector<transport::HostPort> servers, int worker)
   }
 }
 
-void ServerBoard::lose(std::int32_t server, const std::string& why) {
+void ServerLiveness::lose(std::int32_t server, const std::string& why) {
   if (server < 0 || static_cast<std::size_t>(server) >= health_.size()) return;
   const auto number = static_cast<std::size_t>(server);
   (void)health_[number]->fail(ServerLink::lost(servers_[number], why));
 }
 
-void ServerBoard::learn(const protocol::ChiefTerm& chief) {
+void ServerLiveness::learn(const protocol::ChiefTerm& chief) {
   const std::lock_guard lock(mutex_);
   take_term(chief);
 }
 
-void ServerBoard::open() {
+void ServerLiveness::open() {
   const std::lock_guard lock(mutex_);
   has_led_ = true;
 }
 
-bool ServerBoard::is_chief() const {
+bool ServerLiveness::is_chief() const {
   const std::lock_guard lock(mutex_);
   return decides() && has_heard_all();
 }
 
-bool ServerBoard::is_over() const {
+bool ServerLiveness::is_over() const {
   const std::lock_guard lock(mutex_);
   return is_over_;
 }
 
 /// A chief that others have replaced must not go on, as a worker either: it may be about to save.
-void ServerBoard::take_term(const protocol::ChiefTerm& chief) {
+void ServerLiveness::take_term(const protocol::ChiefTerm& chief) {
   if (chief.number <= chief_.number) return;
   chief_ = chief;
   heard_.assign(heard_.size(), false);
@@ -61,14 +61,14 @@ void ServerBoard::take_term(const protocol::ChiefTerm& chief) {
 }
 
 /// Whether the chief knows what chiefs before it have told any server that is left.
-bool ServerBoard::has_heard_all() const {
+bool ServerLiveness::has_heard_all() const {
   for (std::size_t s = 0; s < heard_.size(); ++s) {
     if (chief_.number > 0 && !heard_[s] && !health_[s]->failed()) return false;
   }
   return true;
 }
 
-ServerNews ServerBoard::beat() {
+ServerNews ServerLiveness::beat() {
   const std::lock_guard lock(mutex_);
   if (!decides()) return {.chief = chief_};
   for (std::size_t s = 0; s < health_.size(); ++s) {
@@ -77,7 +77,7 @@ ServerNews ServerBoard::beat() {
   return {.chief = chief_, .lost = {verdicts_.lost().begin(), verdicts_.lost().end()}};
 }
 
-void ServerBoard::take(std::size_t server, std::string_view answer) {
+void ServerLiveness::take(std::size_t server, std::string_view answer) {
   const Result<ServerNews> news = decode_server_news(answer);
   if (!news.ok()) return;
   const std::lock_guard lock(mutex_);
@@ -96,7 +96,7 @@ void ServerBoard::take(std::size_t server, std::string_view answer) {
   }
 }
 
-void ServerBoard::rest() {
+void ServerLiveness::rest() {
   const std::lock_guard lock(mutex_);
   is_resting_ = true;
 }

@@ -1,4 +1,4 @@
-#include <stormo/comm/program/far_operands.h>
+#include <stormo/comm/program/remote_operands.h>
 
 #include <algorithm>
 
@@ -24,8 +24,9 @@ std::byte* half_a_page_off(std::byte* p, const std::byte* other) {
 
 }  // namespace
 
-Status FarOperands::combine(std::span<const Operand> sources, std::span<void* const> destinations,
-                            std::int64_t count, std::size_t width, const Combine& combine) {
+Status RemoteOperands::combine(std::span<const Operand> sources,
+                               std::span<void* const> destinations, std::int64_t count,
+                               std::size_t width, const Combine& combine) {
   const std::size_t total = static_cast<std::size_t>(count) * width;
   const std::size_t num_blocks = sources_.size() + 1;                      // one for the result
   const std::size_t share = kAllBlocksBytes / num_blocks / kLine * kLine;  // whole elements
@@ -40,9 +41,9 @@ Status FarOperands::combine(std::span<const Operand> sources, std::span<void* co
   return {};
 }
 
-Status FarOperands::combine_block(std::span<const Operand> sources,
-                                  std::span<void* const> destinations, std::size_t offset,
-                                  std::size_t bytes, std::size_t width, const Combine& combine) {
+Status RemoteOperands::combine_block(std::span<const Operand> sources,
+                                     std::span<void* const> destinations, std::size_t offset,
+                                     std::size_t bytes, std::size_t width, const Combine& combine) {
   near_sources_.assign(sources.begin(), sources.end());
   for (Operand& s : near_sources_) s.data = static_cast<const std::byte*>(s.data) + offset;
   std::byte* block = blocks_.data();
