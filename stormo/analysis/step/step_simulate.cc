@@ -116,6 +116,7 @@ class TimeWalk {
         start(group, seconds, a.asynchronous);
       }
     }
+    // what it sends itself travels beside what it waits for here
     wait_for(row_of(a.kind).needs_at_end, a);
     return {};
   }

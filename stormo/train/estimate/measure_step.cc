@@ -50,12 +50,6 @@ class TensorBytes final : public c10::MemoryReportingInfoBase {
   std::int64_t bytes_ = 0;
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// What has gone by since it was made, or was asked last: on the clock, but not more than this
 /// thread has computed, where it is the only one that computes.
 class Stopwatch {

@@ -58,6 +58,12 @@ StepMeasurement picked(const std::vector<StepMeasurement>& rounds, const Pick& p
 
 }  // namespace
 
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 StepMeasurement between(const StepMeasurement& a, const StepMeasurement& b, double t) {
   return {.times = {.forward = between(a.times.forward, b.times.forward, t),
                     .backward = between(a.times.backward, b.times.backward, t),
@@ -77,11 +83,7 @@ StepMeasurement shortest(const std::vector<StepMeasurement>& rounds) {
 }
 
 StepMeasurement medians(const std::vector<StepMeasurement>& rounds) {
-  return picked(rounds, [](std::vector<double> times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::ranges::nth_element(times, middle);
-    return *middle;
-  });
+  return picked(rounds, median);
 }
 
 std::string to_text(const std::vector<StepMeasurement>& all) {

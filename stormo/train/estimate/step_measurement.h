@@ -20,6 +20,9 @@ struct StepMeasurement {
   std::vector<std::int64_t> outputs;  ///< see output_bytes()
 };
 
+/// Of at least one value; of an even number of them the mean of the two in the middle.
+double median(std::vector<double> values);
+
 /// What lies on the line from `a` (t = 0) to `b` (t = 1), of the same model.
 StepMeasurement between(const StepMeasurement& a, const StepMeasurement& b, double t);
 

@@ -98,6 +98,7 @@ TEST(Measurements, OfSeveralRoundsTheMedianOrTheShortestTimesCount) {
   EXPECT_EQ(least.backward, (std::vector<double>{2, 1}));
   EXPECT_DOUBLE_EQ(least.backward_input[0], 4.0 / 3);
   EXPECT_DOUBLE_EQ(least.backward_weight[0], 2.0 / 3);
+  EXPECT_EQ(medians({rounds[0], rounds[2]}).times.load, 6);  // between the two
   for (const auto& [times, seconds] : {std::pair(middle, 3.0), std::pair(least, 1.0)}) {
     EXPECT_EQ(times.load, seconds);
     EXPECT_EQ(times.loss, seconds);
