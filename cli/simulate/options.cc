@@ -12,7 +12,7 @@
 
 #include <stormo/base/units.h>
 #include <stormo/protocol/server/policy.h>
-#include <stormo/server/shard_memory.h>
+#include <stormo/server/shard/shard_memory.h>
 
 namespace stormo::cli {
 namespace {

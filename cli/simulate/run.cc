@@ -20,7 +20,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
 #include <stormo/launch/environment.h>
-#include <stormo/server/record_times.h>
+#include <stormo/server/ledger/record_times.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/run/evaluate.h>

@@ -27,7 +27,7 @@
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/column_data.h>

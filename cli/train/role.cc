@@ -24,8 +24,8 @@
 #include <stormo/launch/process/cpus.h>
 #include <stormo/launch/process/signals.h>
 #include <stormo/launch/secret_file.h>
-#include <stormo/server/shard_server.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/process/shard_server.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/transport/store/store.h>
 
 namespace stormo::cli {

@@ -9,8 +9,8 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/protocol/server/shard_state.h>
+#include <stormo/server/piece_arrays.h>
 #include <stormo/server/shard_layout.h>
-#include <stormo/server/shard_update.h>
 
 namespace stormo::server {
 

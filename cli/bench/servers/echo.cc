@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include <stormo/server/byte_ranges.h>
+#include <stormo/server/link/byte_ranges.h>
 
 namespace stormo::cli {
 namespace {

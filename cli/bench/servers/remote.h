@@ -9,8 +9,8 @@
 #include <cli/bench/servers/echo.h>
 #include <cli/bench/servers/options.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/server/shard_server.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/process/shard_server.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <stormo/comm/communicator.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/shard/shared_shard.h>
 
 namespace stormo::cli {
 

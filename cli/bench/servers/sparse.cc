@@ -18,8 +18,8 @@
 #include <bench/statistics.h>
 #include <cli/bench/servers/sparse_samples.h>
 #include <stormo/protocol/server/policy.h>
-#include <stormo/server/in_place_shard.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/shard/in_place_shard.h>
+#include <stormo/server/shard/shared_shard.h>
 #include <stormo/transport/memory/memory_file.h>
 
 namespace stormo::cli {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <stormo/comm/communicator.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/worker/worker_session.h>
 
 namespace stormo::train {
 

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/server/shard_record.h>
+#include <stormo/server/ledger/shard_record.h>
 
 namespace stormo::train {
 
-/// What a record of an asynchronous run says besides its events (server/shard_record.h): the file
-/// run.json in its folder.
+/// What a record of an asynchronous run says besides its events (server/ledger/shard_record.h): the
+/// file run.json in its folder.
 struct RunRecord {
   int workers = 1;
   int threads = 1;                 ///< that each worker computed with

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include <stormo/base/clock.h>
+#include <stormo/server/coordinator/step_coordinator.h>
 #include <stormo/server/ledger.h>
-#include <stormo/server/step_coordinator.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/train/run/task_loader.h>
 
 namespace stormo::train {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/server/worker_session.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/parameters/model_parameters.h>

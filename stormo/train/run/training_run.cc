@@ -10,7 +10,7 @@
 
 #include <stormo/checkpoint/exchange.h>
 #include <stormo/plan/project.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/train/autograd/seed_step.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/run/stop_signal.h>

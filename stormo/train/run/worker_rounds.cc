@@ -12,7 +12,7 @@
 
 #include <stormo/checkpoint/exchange.h>
 #include <stormo/plan/project.h>
-#include <stormo/server/data_message.h>
+#include <stormo/server/message/data_message.h>
 #include <stormo/train/run/training_run.h>
 
 namespace stormo::train {

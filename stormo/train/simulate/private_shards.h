@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/server/host_shard.h>
+#include <stormo/server/shard/host_shard.h>
 #include <stormo/train/store/served_parameters.h>
 #include <stormo/transport/memory/memory_file.h>
 

@@ -7,7 +7,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
-#include <stormo/server/shard_record.h>
+#include <stormo/server/ledger/shard_record.h>
 #include <stormo/train/options.h>
 #include <stormo/train/task.h>
 

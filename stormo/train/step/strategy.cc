@@ -10,7 +10,7 @@
 #include <stormo/parallel/bucket.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/plan/project.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/store/averaged_store.h>

@@ -6,7 +6,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/step_plan.h>
-#include <stormo/server/run_terms.h>
+#include <stormo/server/message/run_terms.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/reduction/reduction.h>

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include <stormo/server/in_place_shard.h>
+#include <stormo/server/shard/in_place_shard.h>
 #include <stormo/tensor/dtype.h>
 
 namespace stormo::train {

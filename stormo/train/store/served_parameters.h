@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/server/host_shard.h>
-#include <stormo/server/run_terms.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/message/run_terms.h>
+#include <stormo/server/shard/host_shard.h>
+#include <stormo/server/shard/shared_shard.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/options.h>
 

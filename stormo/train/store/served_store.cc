@@ -10,8 +10,8 @@
 #include <stormo/base/rng.h>
 #include <stormo/base/units.h>
 #include <stormo/optim/lbfgs.h>
-#include <stormo/server/shared_shard.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/shard/shared_shard.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/state/delay_slot.h>

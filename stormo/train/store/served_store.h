@@ -11,10 +11,10 @@
 #include <torch/nn/module.h>
 
 #include <stormo/plan/project.h>
-#include <stormo/server/host_shard.h>
-#include <stormo/server/run_terms.h>
+#include <stormo/server/ledger/shard_record.h>
+#include <stormo/server/message/run_terms.h>
 #include <stormo/server/shard.h>
-#include <stormo/server/shard_record.h>
+#include <stormo/server/shard/host_shard.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>

@@ -6,7 +6,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/comm/operation/operation.h>
 #include <stormo/comm/watch/activity.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/worker/worker_session.h>
 
 namespace stormo::train {
 

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/data_message.h>
+#include <stormo/server/message/data_message.h>
 
 #include "breaking_proxy.h"
 #include "server_run.h"

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/shard/shared_shard.h>
 #include <stormo/transport/memory/memory_file.h>
 
 namespace stormo::server {

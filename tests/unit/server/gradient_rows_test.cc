@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/change_stamps.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/shard/change_stamps.h>
+#include <stormo/server/shard/shared_shard.h>
 #include <stormo/transport/memory/memory_file.h>
 
 #include "breaking_proxy.h"

@@ -1,4 +1,4 @@
-#include <stormo/server/in_place_shard.h>
+#include <stormo/server/shard/in_place_shard.h>
 
 #include <atomic>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/shard/shared_shard.h>
 #include <stormo/transport/memory/memory_file.h>
 
 namespace stormo::server {

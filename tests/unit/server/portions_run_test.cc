@@ -1,6 +1,6 @@
 // Runs with portions: workers as threads, servers, and a coordinator, on a logistic regression.
 // Oracle: the same method in one thread, with the whole batch.
-#include <stormo/server/step_coordinator.h>
+#include <stormo/server/coordinator/step_coordinator.h>
 
 #include <poll.h>
 
@@ -14,9 +14,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <stormo/server/hosted_run.h>
-#include <stormo/server/request_executor.h>
-#include <stormo/server/shared_ledger.h>
+#include <stormo/server/ledger/shared_ledger.h>
+#include <stormo/server/replica/hosted_run.h>
+#include <stormo/server/replica/request_executor.h>
 
 #include "server_run.h"
 #include "tests/unit/optim/local_vectors.h"

@@ -1,5 +1,5 @@
 // A virtual run with the times of a real one has its order. Workers are threads on a shared shard.
-#include <stormo/server/record_times.h>
+#include <stormo/server/ledger/record_times.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/data_message.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/message/data_message.h>
+#include <stormo/server/shard/shared_shard.h>
 #include <stormo/transport/memory/memory_file.h>
 
 namespace stormo::server {

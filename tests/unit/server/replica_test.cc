@@ -1,5 +1,5 @@
 // A backup as its primary uses it, without connections.
-#include <stormo/server/replica.h>
+#include <stormo/server/replica/replica.h>
 
 #include <cstring>
 #include <limits>

@@ -1,4 +1,4 @@
-#include <stormo/server/server_liveness.h>
+#include <stormo/server/worker/server_liveness.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

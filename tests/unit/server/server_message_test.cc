@@ -1,4 +1,4 @@
-#include <stormo/server/server_message.h>
+#include <stormo/server/message/server_message.h>
 
 #include <sys/socket.h>
 
@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/control_connection.h>
-#include <stormo/server/data_message.h>
-#include <stormo/server/run_terms.h>
+#include <stormo/server/link/control_connection.h>
+#include <stormo/server/message/data_message.h>
+#include <stormo/server/message/run_terms.h>
 #include <stormo/transport/store/frame.h>
 
 namespace stormo::server {

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include <stormo/server/run_terms.h>
-#include <stormo/server/shard_server.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/message/run_terms.h>
+#include <stormo/server/process/shard_server.h>
+#include <stormo/server/worker/worker_session.h>
 
 namespace stormo::server {
 

@@ -1,5 +1,5 @@
 // Servers and workers' sessions on one host.
-#include <stormo/server/shard_server.h>
+#include <stormo/server/process/shard_server.h>
 
 #include <poll.h>
 
@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <stormo/server/data_message.h>
-#include <stormo/server/server_message.h>
+#include <stormo/server/message/data_message.h>
+#include <stormo/server/message/server_message.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/store/frame.h>
 

@@ -1,4 +1,4 @@
-#include <stormo/server/shared_ledger.h>
+#include <stormo/server/ledger/shared_ledger.h>
 
 #include <csignal>
 #include <map>

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/shard/shared_shard.h>
 #include <stormo/transport/memory/memory_file.h>
 
 #include "row_classes.h"

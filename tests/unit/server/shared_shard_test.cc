@@ -1,4 +1,4 @@
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/shard/shared_shard.h>
 
 #include <array>
 #include <atomic>

@@ -18,10 +18,10 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/parameter_server.h>
-#include <stormo/server/coordinator.h>
+#include <stormo/server/coordinator/coordinator.h>
+#include <stormo/server/process/shard_server.h>
 #include <stormo/server/shard.h>
-#include <stormo/server/shard_server.h>
-#include <stormo/server/worker_session.h>
+#include <stormo/server/worker/worker_session.h>
 #include <stormo/train/autograd/activation_checkpoint.h>
 
 #include "tests/unit/train/plan_run.h"

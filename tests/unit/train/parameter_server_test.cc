@@ -25,8 +25,8 @@
 #include <torch/torch.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/record_times.h>
-#include <stormo/server/shard_record.h>
+#include <stormo/server/ledger/record_times.h>
+#include <stormo/server/ledger/shard_record.h>
 #include <stormo/train/run/run_record.h>
 #include <stormo/train/run/trainer.h>
 #include <stormo/train/simulate/replay.h>

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <stormo/server/shard_server.h>
+#include <stormo/server/process/shard_server.h>
 #include <stormo/train/run/rank_session.h>
 
 #include "tests/unit/train/run_of_one_process.h"

@@ -1,0 +1,47 @@
+#include <stormo/server/client/remote_ledger.h>
+
+#include <string>
+
+namespace stormo::server {
+
+Status RemoteLedger::deal(const Terms& terms) {
+  return link_->call({.op = DataOp::kDeal, .given = {}, .terms = terms}).status();
+}
+
+Result<Ledger::Terms> RemoteLedger::terms() {
+  STORMO_ASSIGN_OR_RETURN(const std::string reply,
+                          link_->call({.op = DataOp::kTerms, .given = {}}));
+  return decode_ledger_terms(reply);
+}
+
+Result<Ledger::Turn> RemoteLedger::next(const Outcome& outcome) {
+  STORMO_ASSIGN_OR_RETURN(const std::string reply,
+                          link_->call({.op = DataOp::kNext, .given = {}, .outcome = outcome}));
+  return decode_turn(reply);
+}
+
+Result<Ledger::Turn> RemoteLedger::look() {
+  STORMO_ASSIGN_OR_RETURN(const std::string reply,
+                          link_->call({.op = DataOp::kLookAtLedger, .given = {}}));
+  return decode_turn(reply);
+}
+
+Status RemoteLedger::wait(Deadline by) {
+  return link_->call({.op = DataOp::kWait, .patience_ns = patience_of(by), .given = {}}).status();
+}
+
+Status RemoteLedger::leave() {
+  return link_->call({.op = DataOp::kLeaveLedger, .given = {}}).status();
+}
+
+Status RemoteLedger::advance(std::uint64_t step) {
+  return link_->call({.op = DataOp::kAdvance, .count = step, .given = {}}).status();
+}
+
+Status RemoteLedger::stop(int signal) {
+  return link_
+      ->call({.op = DataOp::kStop, .count = static_cast<std::uint64_t>(signal), .given = {}})
+      .status();
+}
+
+}  // namespace stormo::server

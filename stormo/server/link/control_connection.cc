@@ -1,0 +1,49 @@
+#include <stormo/server/link/control_connection.h>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace stormo::server {
+
+short ControlConnection::poll_events() const {
+  return static_cast<short>(POLLIN | (sent_ < out_.size() ? POLLOUT : 0));
+}
+
+Status ControlConnection::receive() {
+  std::array<char, 64 << 10> buffer;
+  const ssize_t n = ::recv(fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+  if (n < 0) return io_error(std::strerror(errno));
+  if (n == 0) return io_error("it closed the connection");
+  in_.append({buffer.data(), static_cast<std::size_t>(n)});
+  return {};
+}
+
+void ControlConnection::send(std::string_view frame) {
+  if (out_.size() - sent_ > max_unread_) {
+    is_flooded_ = true;
+  } else {
+    out_ += frame;
+  }
+}
+
+Status ControlConnection::flush() {
+  if (is_flooded_) return Status(Code::kExhausted, "it does not read what it is sent");
+  while (sent_ < out_.size()) {
+    const ssize_t n =
+        ::send(fd(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return {};
+    if (n < 0) return io_error(std::strerror(errno));
+    sent_ += static_cast<std::size_t>(n);
+  }
+  out_.clear();
+  sent_ = 0;
+  return {};
+}
+
+}  // namespace stormo::server

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/server/link/byte_ranges.h>
+#include <stormo/server/link/server_link.h>
+#include <stormo/server/message/data_message.h>
+#include <stormo/server/message/server_message.h>
+#include <stormo/transport/net/dialer.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::server {
+
+/// A request on its way, and its reply.
+struct DataCall {
+  DataRequest request;
+  ByteRanges payload;  ///< sent after the head; borrowed until the call is done
+  ByteRanges sink;     ///< gets the payload of a reply that is OK; borrowed likewise
+  /// Makes the sink for a reply from its body, where that says how long the payload is; or empty.
+  /// Called by the link's thread, again when a reply comes again.
+  std::function<Result<ByteRanges>(std::string_view body)> place;
+  // guarded by the link, until done:
+  bool is_done = false;
+  std::size_t arrived = 0;  ///< bytes in `sink` that will not change
+  Status status;
+  std::string body;
+};
+
+/// A worker's data connection to the server of a part of the run, whose memory it does not map,
+/// with a thread that sends requests and receives replies. Several requests may be on their way: a
+/// request does not wait for the reply to the one before. When the connection breaks, it connects
+/// again and repeats what has no reply; the server executes each request once. When the server is
+/// lost, it goes on in the same way with the next one that holds the part. All calls fail when none
+/// is left.
+class DataLink {
+ public:
+  /// `servers`: at least one, in the order in which they are used. `coordinates`: see Attachment.
+  DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part, bool coordinates = false);
+  ~DataLink();
+
+  /// Gives a request a number and sends it; does not block.
+  std::shared_ptr<DataCall> start(DataRequest request, ByteRanges payload = {},
+                                  ByteRanges sink = {}, decltype(DataCall::place) place = {});
+  /// Blocks until so many bytes of the reply's payload have arrived. A reply that is repeated,
+  /// after a connection has broken, has the same bytes.
+  Status wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes);
+  /// Blocks until the reply; its result as bytes.
+  Result<std::string> finish(const std::shared_ptr<DataCall>& call);
+  /// Does not block: nothing while there is no reply.
+  std::optional<Status> outcome(const std::shared_ptr<DataCall>& call);
+  Result<std::string> call(DataRequest request, ByteRanges payload = {}, ByteRanges sink = {}) {
+    return finish(start(std::move(request), std::move(payload), std::move(sink)));
+  }
+
+ private:
+  enum class Stage { kApart, kDialing, kAttaching, kReady };
+
+  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over);
+  void wake();
+  void run();
+  void turn();
+  bool has_calls();
+  void dial(TimePoint now);
+  Status talk();
+  Status take_attachment();
+  Status send_calls();
+  Status receive_replies();
+  Result<bool> receive_head();
+  void complete(const DataReply& reply);
+  void disconnect(TimePoint now);
+  void fail_all(const Status& why);
+
+  ServerLink& control() const { return *servers_[current_]; }
+  /// OK while there is a server. Leaves those that are lost.
+  Status find_server(TimePoint now);
+
+  std::vector<std::shared_ptr<ServerLink>> servers_;
+  const int part_;
+  const bool coordinates_;
+  transport::Descriptor wake_;
+  // of the thread
+  std::size_t current_ = 0;  // of servers_
+  Stage stage_ = Stage::kApart;
+  std::unique_ptr<transport::Dialer> dialer_;
+  transport::Descriptor socket_;
+  std::optional<ControlConnection> attaching_;
+  TimePoint next_dial_{};
+  std::size_t sent_calls_ = 0;  // of calls_, on the present connection
+  std::string sending_head_;
+  std::optional<ByteRanges> sending_;  // of the call after these
+  std::uint32_t head_length_ = 0;
+  std::string head_;
+  std::optional<ByteRanges> receiving_;  // length, then head
+  bool has_length_ = false;
+  std::optional<DataReply> reply_;  // its payload is being received
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<DataCall>> calls_;  // without a reply, in order
+  std::uint64_t next_id_ = 1;
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace stormo::server

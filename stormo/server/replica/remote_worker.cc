@@ -1,0 +1,139 @@
+#include <stormo/server/replica/remote_worker.h>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <stormo/server/message/server_message.h>
+#include <stormo/transport/store/frame.h>
+
+namespace stormo::server {
+RemoteWorker::RemoteWorker(Replica& replica, int worker, Duration timeout)
+    : replica_(replica), worker_(worker), timeout_(timeout) {
+  const std::size_t largest = replica_.executor_of(std::max(worker, 0)).largest_payload();
+  // without memory every payload is refused
+  if (auto memory = transport::MemoryFile::anonymous(largest + 1); memory.ok()) {
+    staging_ = std::move(*memory);
+  }
+}
+
+RemoteWorker::~RemoteWorker() {
+  cut();
+  if (thread_.joinable()) thread_.join();
+}
+
+void RemoteWorker::attach(transport::Descriptor socket,
+                          std::function<void(const Status&)> on_nonsense) {
+  cut();
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  (void)::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK);
+  connection_ = std::make_shared<Connection>();
+  connection_->socket = std::move(socket);
+  connection_->on_nonsense = std::move(on_nonsense);
+  running_.fetch_add(1);
+  thread_ = std::thread([this, before = std::move(thread_), connection = connection_]() mutable {
+    if (before.joinable()) before.join();
+    serve(std::move(connection));
+    running_.fetch_sub(1);
+  });
+}
+
+void RemoteWorker::cut() {
+  if (!connection_) return;
+  connection_->is_cut = true;
+  (void)::shutdown(connection_->socket.get(), SHUT_RDWR);
+}
+
+Status RemoteWorker::cancelled() const {
+  if (!serving_->is_cut) return {};
+  return Status(Code::kCancelled, "the connection of the worker was cut");
+}
+
+void RemoteWorker::serve(std::shared_ptr<Connection> connection) {
+  serving_ = std::move(connection);
+  Status status;
+  while (status.ok() && !serving_->is_cut) status = serve_one(serving_->socket.get());
+  (void)::shutdown(serving_->socket.get(), SHUT_RDWR);
+  if (status.code() == Code::kCorrupt) serving_->on_nonsense(status);
+}
+
+/// Executes one request. A failure ends the connection.
+Status RemoteWorker::serve_one(int fd) {
+  STORMO_ASSIGN_OR_RETURN(const DataRequest request, receive_request(fd));
+  STORMO_RETURN_IF_ERROR(receive_payload(fd, request));
+  if (worker_ == kPrimary) return follow(fd, request);
+  RequestExecutor& executor = replica_.executor_of(worker_);
+  RequestExecutor::Answer answer{.id = request.id};
+  const auto is_cut = [this] { return cancelled(); };
+  if (const Status may = replica_.wait_to_serve(Deadline::after(timeout_), is_cut); !may.ok()) {
+    if (may.code() == Code::kCancelled) return may;
+    answer.conclude(may);
+    return executor.bytes_of(request, answer).send_all(fd);
+  }
+  executor.watch(is_cut);
+  if (const RequestExecutor::Answer* last = executor.answer_to(request)) {
+    return executor.bytes_of(request, *last).send_all(fd);
+  }
+  const Result<std::string> result = replica_.execute(worker_, request, staging_.data(), answer);
+  if (result.status().code() == Code::kCancelled) return result.status();
+  answer.conclude(result);
+  if (is_harmless(request.op)) return executor.bytes_of(request, answer).send_all(fd);
+  return executor.bytes_of(request, executor.keep(request, std::move(answer))).send_all(fd);
+}
+
+/// Of the primary: the answer says only that it was executed.
+Status RemoteWorker::follow(int fd, const DataRequest& request) {
+  STORMO_RETURN_IF_ERROR(replica_.follow(request, staging_.data()));
+  RequestExecutor::Answer answer{.id = request.id};
+  answer.conclude(std::string());
+  ByteRanges bytes;
+  bytes.add(answer.frame.data(), answer.frame.size());
+  return bytes.send_all(fd);
+}
+
+Result<DataRequest> RemoteWorker::receive_request(int fd) {
+  std::uint32_t length = 0;
+  ByteRanges prefix;
+  prefix.add(&length, transport::kFrameLengthBytes);
+  STORMO_RETURN_IF_ERROR(prefix.receive_all(fd));
+  if (length > kMaxControlBytes) {
+    return Status(Code::kCorrupt, fmt::format("server protocol: a head of {} B, at most {} are "
+                                              "allowed",
+                                              length, kMaxControlBytes));
+  }
+  // grows with what has arrived
+  std::string head;
+  while (head.size() < length) {
+    const std::size_t have = head.size();
+    head.resize(std::min<std::size_t>(length, have + (64 << 10)));
+    ByteRanges part;
+    part.add(head.data() + have, head.size() - have);
+    STORMO_RETURN_IF_ERROR(part.receive_all(fd));
+  }
+  STORMO_ASSIGN_OR_RETURN(DataRequest request, decode_data_request(head));
+  if (!fits(request)) {
+    return Status(Code::kCorrupt, "server protocol: a request that does not fit the shard");
+  }
+  return request;
+}
+
+bool RemoteWorker::fits(const DataRequest& request) const {
+  if (worker_ != kPrimary) return replica_.executor_of(worker_).fits(request);
+  if (request.worker < 0 || request.worker >= replica_.run().workers()) return false;
+  if (is_about_worker(request.op)) return request.given.empty();
+  return replica_.executor_of(request.worker).fits(request);
+}
+
+Status RemoteWorker::receive_payload(int fd, const DataRequest& request) {
+  if (request.given.find_first_not_of(kNotGiven) == std::string::npos) return {};
+  if (staging_.data() == nullptr) return Status(Code::kExhausted, "no memory for gradients");
+  return replica_.executor_of(worker_ == kPrimary ? request.worker : worker_)
+      .payload_of(request, staging_.data())
+      .receive_all(fd);
+}
+
+}  // namespace stormo::server

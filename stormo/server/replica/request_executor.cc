@@ -1,0 +1,373 @@
+#include <stormo/server/replica/request_executor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <stormo/server/aligned.h>
+#include <stormo/server/message/server_message.h>
+#include <stormo/transport/store/frame.h>
+
+namespace stormo::server {
+namespace {
+
+/// Number of a piece's arrays: weights, slots, mean square of gradients, vectors.
+std::size_t arrays_of(const SharedShard& shard) {
+  return 1 + shard.slots() + (shard.has_mean_square() ? 1 : 0) + shard.vectors();
+}
+
+std::size_t bytes_of_pieces(const SharedShard& shard) {
+  std::size_t bytes = 0;
+  for (const ShardPiece& piece : shard.pieces()) bytes += aligned_bytes(piece);
+  return bytes;
+}
+
+/// One of them.
+std::byte*& array_of(PieceArrays& arrays, const SharedShard& shard, std::size_t number) {
+  if (number == 0) return arrays.weights;
+  --number;
+  if (number < shard.slots()) return arrays.slots[number];
+  number -= shard.slots();
+  if (shard.has_mean_square() && number-- == 0) return arrays.mean_square;
+  return arrays.vectors[number];
+}
+
+}  // namespace
+
+void RequestExecutor::Answer::conclude(const Result<std::string>& outcome) {
+  frame = transport::frame(
+      encode(DataReply{.id = id,
+                       .code = outcome.status().code(),
+                       .body = outcome.ok() ? std::string_view(*outcome)
+                                            : std::string_view(outcome.status().message())}));
+}
+
+RequestExecutor::RequestExecutor(const HostedRun& run, int worker)
+    : coordinates_(worker == run.coordinator()),
+      shards_(
+          run.shards_of(worker, ShardWait{.policy = {}, .status = [this] { return status_(); }})),
+      ledger_(run.ledger_of(worker)),
+      answers_(shards_.size() + 1),
+      parts_(shards_.size()) {
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    // without memory they are refused
+    auto memory = transport::MemoryFile::anonymous(bytes_of_pieces(*shards_[s]) + 1);
+    if (memory.ok()) parts_[s].memory = std::move(*memory);
+  }
+}
+
+bool RequestExecutor::fits(const DataRequest& request) const {
+  if (coordinates_ ? !is_of_coordinator(request.op) : is_command(request.op)) return false;
+  if (is_of_ledger(request.op)) return ledger_ != nullptr && request.given.empty();
+  if (request.shard >= shards_.size()) return false;
+  const std::size_t pieces = shards_[request.shard]->pieces().size();
+  switch (request.op) {
+    case DataOp::kPush: return request.given.size() == pieces && rows_fit(request);
+    case DataOp::kPart:
+      return request.given.size() == pieces && parts_[request.shard].memory.data() != nullptr;
+    case DataOp::kExchange: return request.given == std::string(pieces, '\1');
+    case DataOp::kSet:
+      return request.count < pieces && request.given.size() == arrays_of(shard(request));
+    case DataOp::kLose:
+    case DataOp::kComeBack:
+    case DataOp::kElect: return false;
+    default: return request.given.empty();
+  }
+}
+
+bool RequestExecutor::rows_fit(const DataRequest& request) const {
+  if (request.rows.empty()) return request.given.find(kRowsGiven) == std::string::npos;
+  if (request.rows.size() != request.given.size()) return false;
+  for (std::size_t i = 0; i < request.given.size(); ++i) {
+    const RowsHead& rows = request.rows[i];
+    const std::int64_t elements = shard(request).pieces()[i].elements();
+    if (request.given[i] != kRowsGiven) {
+      if (rows != RowsHead{}) return false;
+    } else if (rows.row_length < 1 || rows.count < 0 || elements % rows.row_length != 0 ||
+               rows.count > elements / rows.row_length) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::size_t RequestExecutor::bytes_given(const DataRequest& request, std::size_t array) const {
+  const ShardPiece& piece =
+      shard(request).pieces()[request.op == DataOp::kSet ? request.count : array];
+  switch (request.given[array]) {
+    case kNotGiven:
+    case kSentBefore: return 0;
+    case kRowsGiven: {
+      const RowsHead& rows = request.rows[array];
+      return static_cast<std::size_t>(rows.count) *
+             (sizeof(std::int64_t) +
+              static_cast<std::size_t>(rows.row_length) * size_of(piece.dtype));
+    }
+    default: return piece.bytes();
+  }
+}
+
+ByteRanges RequestExecutor::payload_of(const DataRequest& request, std::byte* payload) const {
+  ByteRanges ranges;
+  const bool is_part = request.op == DataOp::kPart;
+  if (is_part) payload = parts_[request.shard].memory.data();
+  for (std::size_t i = 0; i < request.given.size(); ++i) {
+    const std::size_t bytes = bytes_given(request, i);
+    ranges.add(payload, bytes);
+    payload += is_part ? aligned_bytes(shard(request).pieces()[i]) : aligned(bytes);
+  }
+  return ranges;
+}
+
+std::size_t RequestExecutor::largest_payload() const {
+  std::size_t largest = 0;
+  for (const auto& shard : shards_) {
+    std::size_t arrays = 0, rows = 0;
+    for (const ShardPiece& piece : shard->pieces()) {
+      arrays += arrays_of(*shard) * aligned(piece.bytes());
+      // of one element each
+      rows += aligned(piece.bytes() +
+                      static_cast<std::size_t>(piece.elements()) * sizeof(std::int64_t));
+    }
+    largest = std::max({largest, arrays, rows});
+  }
+  return largest;
+}
+
+ByteRanges RequestExecutor::bytes_of(const DataRequest& request, const Answer& answer) const {
+  ByteRanges ranges;
+  ranges.add(answer.frame.data(), answer.frame.size());
+  if (answer.view) {
+    const std::vector<ShardPiece>& pieces = shard(request).pieces();
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      ranges.add(answer.view->pieces[i], pieces[i].bytes());
+    }
+  }
+  ranges.add(answer.values.data(), answer.values.size());
+  ranges.add(answer.saved.data(), answer.saved_bytes);
+  return ranges;
+}
+
+Status RequestExecutor::wait_to(const DataRequest& request, Deadline by) const {
+  if (request.op == DataOp::kRead) return shard(request).wait_to_read(by);
+  if (request.op == DataOp::kPush) return shard(request).wait_to_push(request.count, by);
+  return {};
+}
+
+std::size_t RequestExecutor::slot_of(const DataRequest& request) const {
+  return is_of_ledger(request.op) ? shards_.size() : request.shard;
+}
+
+const RequestExecutor::Answer* RequestExecutor::answer_to(const DataRequest& request) const {
+  const Answer& last = answers_[slot_of(request)];
+  return last.id == request.id && request.id != 0 ? &last : nullptr;
+}
+
+const RequestExecutor::Answer& RequestExecutor::keep(const DataRequest& request, Answer answer) {
+  return answers_[slot_of(request)] = std::move(answer);
+}
+
+void RequestExecutor::forget() {
+  for (Answer& answer : answers_) answer = {};
+  for (Parts& parts : parts_) parts.has.clear();
+}
+
+Result<std::string> RequestExecutor::execute(const DataRequest& request, const std::byte* payload,
+                                             Answer& answer, Deadline by) {
+  if (is_of_ledger(request.op)) return ask_ledger(request, by);
+  SharedShard& of = shard(request);
+  switch (request.op) {
+    case DataOp::kRead:
+    case DataOp::kLook: return read(request, answer, by);
+    case DataOp::kPush: return push(request, payload, by);
+    case DataOp::kPart: take_part(request); return std::string();
+    case DataOp::kExchange: return exchange(request, payload, answer, by);
+    case DataOp::kSave: return save(request, answer);
+    case DataOp::kSet: STORMO_RETURN_IF_ERROR(set(request, payload)); return std::string();
+    case DataOp::kLeave: {
+      STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, of.leave(request.number));
+      return encode_count(commit);
+    }
+    case DataOp::kRun: {
+      STORMO_ASSIGN_OR_RETURN(const auto program, decode_vector_program(request.program));
+      STORMO_ASSIGN_OR_RETURN(const std::vector<double> numbers, of.run(program));
+      return encode(numbers);
+    }
+    case DataOp::kJoin: {
+      STORMO_ASSIGN_OR_RETURN(const Shard::Joined joined, of.join());
+      return encode(joined);
+    }
+    default: return encode(of.current_state());
+  }
+}
+
+/// Its gradients are where the push finds them.
+void RequestExecutor::take_part(const DataRequest& request) {
+  Parts& parts = parts_[request.shard];
+  const std::size_t pieces = request.given.size();
+  if (parts.has.empty() || parts.sequence != request.count) parts.has.assign(pieces, 0);
+  parts.sequence = request.count;
+  for (std::size_t i = 0; i < pieces; ++i) {
+    if (request.given[i] == kArrayGiven) parts.has[i] = 1;
+  }
+}
+
+Result<std::string> RequestExecutor::read(const DataRequest& request, Answer& answer, Deadline by) {
+  SharedShard& of = shard(request);
+  STORMO_ASSIGN_OR_RETURN(answer.view, request.op == DataOp::kRead ? of.read(by) : of.look());
+  ViewHead head{.version = answer.view->version, .commit = answer.view->commit};
+  if (request.count > 0) take_changes(request, answer, head);
+  return encode(head);
+}
+
+// Where much has changed, arrays are sent as they lie, without a copy.
+void RequestExecutor::take_changes(const DataRequest& request, Answer& answer,
+                                   ViewHead& head) const {
+  const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  const std::vector<ChangedRange> ranges = shard(request).changed_since(request.count - 1);
+  const auto bytes_of = [&pieces](std::uint64_t piece, std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * size_of(pieces[piece].dtype);
+  };
+  const std::size_t list = ranges.size() * sizeof(ChangedRange);
+  std::size_t changed = 0, all = 0;
+  for (const ChangedRange& r : ranges) changed += bytes_of(r.piece, r.end - r.begin);
+  for (const ShardPiece& piece : pieces) all += piece.bytes();
+  if (list + changed > all / 2) return;
+  answer.values.resize(list + changed);
+  std::byte* to = answer.values.data();
+  if (list > 0) std::memcpy(to, ranges.data(), list);
+  to += list;
+  for (const ChangedRange& r : ranges) {
+    const std::size_t bytes = bytes_of(r.piece, r.end - r.begin);
+    std::memcpy(to, answer.view->pieces[r.piece] + bytes_of(r.piece, r.begin), bytes);
+    to += bytes;
+  }
+  answer.view.reset();
+  head.has_changes = true;
+  head.ranges = ranges.size();
+  head.bytes = changed;
+}
+
+Result<std::string> RequestExecutor::push(const DataRequest& request, const std::byte* payload,
+                                          Deadline by) {
+  const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  const Parts& parts = parts_[request.shard];
+  const bool has_parts = !parts.has.empty() && parts.sequence == request.count;
+  const std::byte* part = parts.memory.data();
+  std::vector<const void*> gradients(pieces.size());
+  std::vector<GradientRows> rows(request.rows.empty() ? 0 : pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::byte* sent_before = std::exchange(part, part + aligned_bytes(pieces[i]));
+    if (request.given[i] == kSentBefore) {
+      if (!has_parts || parts.has[i] == 0) {
+        return Status(Code::kNotFound, "the server does not have the parts that were sent before");
+      }
+      gradients[i] = sent_before;
+    }
+    if (request.given[i] == kArrayGiven) gradients[i] = payload;
+    if (request.given[i] == kRowsGiven) {
+      const auto count = static_cast<std::size_t>(request.rows[i].count);
+      rows[i] = {.indices = {reinterpret_cast<const std::int64_t*>(payload), count},
+                 .row_length = request.rows[i].row_length,
+                 .values = payload + count * sizeof(std::int64_t)};
+    }
+    payload += aligned(bytes_given(request, i));
+  }
+  STORMO_ASSIGN_OR_RETURN(const Shard::Pushed pushed,
+                          shard(request).push({.pieces = gradients,
+                                               .rows = rows,
+                                               .lr = request.number,
+                                               .gradient_scale = request.gradient_scale,
+                                               .weight = request.weight,
+                                               .loss_sum = request.loss_sum,
+                                               .sequence = request.count,
+                                               .portion = request.portion,
+                                               .batch = request.batch},
+                                              by));
+  return encode(pushed);
+}
+
+// The new values are kept with the answer: another shard's gradient may be received before the
+// worker asks for them again.
+Result<std::string> RequestExecutor::exchange(const DataRequest& request, const std::byte* payload,
+                                              Answer& answer, Deadline by) {
+  const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  for (const ShardPiece& piece : pieces) {
+    answer.values.insert(answer.values.end(), payload, payload + piece.bytes());
+    payload += aligned_bytes(piece);
+  }
+  std::vector<void*> own;
+  std::byte* values = answer.values.data();
+  for (const ShardPiece& piece : pieces)
+    own.push_back(std::exchange(values, values + piece.bytes()));
+  const Result<Shard::Pushed> pushed =
+      shard(request).exchange(own, request.number, request.count, by);
+  if (!pushed.ok()) {
+    answer.values.clear();
+    return pushed.status();
+  }
+  return encode(*pushed);
+}
+
+// The state of the optimizer stays what it is during save() only, and a slow worker must not keep
+// others from pushing: it is copied.
+Result<std::string> RequestExecutor::save(const DataRequest& request, Answer& answer) {
+  SharedShard& of = shard(request);
+  const std::size_t arrays = arrays_of(of);
+  std::size_t bytes = 0;
+  for (const ShardPiece& piece : of.pieces()) bytes += arrays * piece.bytes();
+  STORMO_ASSIGN_OR_RETURN(answer.saved, transport::MemoryFile::anonymous(bytes + 1));
+  ViewHead head;
+  std::size_t offset = 0;
+  STORMO_ASSIGN_OR_RETURN(
+      const Shard::View view, of.save([&](std::size_t piece, PieceArrays values) {
+        const std::size_t of_piece = of.pieces()[piece].bytes();
+        for (std::size_t a = 0; a < arrays; ++a, offset += of_piece) {
+          std::memcpy(answer.saved.data() + offset, array_of(values, of, a), of_piece);
+        }
+        head.updates.push_back(values.updates);
+      }));
+  head.version = view.version;
+  head.commit = view.commit;
+  answer.saved_bytes = offset;
+  return encode(head);
+}
+
+// Nothing is written through these pointers.
+Status RequestExecutor::set(const DataRequest& request, const std::byte* payload) {
+  SharedShard& of = shard(request);
+  const std::size_t stride = aligned_bytes(of.pieces()[request.count]);
+  PieceArrays values{.slots = {}, .updates = request.updates};
+  values.vectors.resize(of.vectors());
+  for (std::size_t a = 0; a < request.given.size(); ++a) {
+    if (request.given[a] == 0) continue;
+    array_of(values, of, a) = const_cast<std::byte*>(payload);
+    payload += stride;
+  }
+  return of.set(request.count, values);
+}
+
+Result<std::string> RequestExecutor::ask_ledger(const DataRequest& request, Deadline by) {
+  switch (request.op) {
+    case DataOp::kDeal: STORMO_RETURN_IF_ERROR(ledger_->deal(request.terms)); break;
+    case DataOp::kStop:
+      STORMO_RETURN_IF_ERROR(ledger_->stop(static_cast<int>(request.count)));
+      break;
+    case DataOp::kAdvance: STORMO_RETURN_IF_ERROR(ledger_->advance(request.count)); break;
+    case DataOp::kLeaveLedger: STORMO_RETURN_IF_ERROR(ledger_->leave()); break;
+    case DataOp::kWait: STORMO_RETURN_IF_ERROR(ledger_->wait(by, status_)); break;
+    case DataOp::kTerms: {
+      STORMO_ASSIGN_OR_RETURN(const Ledger::Terms terms, ledger_->terms());
+      return encode(terms);
+    }
+    default: {
+      STORMO_ASSIGN_OR_RETURN(const Ledger::Turn turn, request.op == DataOp::kNext
+                                                           ? ledger_->next(request.outcome)
+                                                           : ledger_->look());
+      return encode(turn);
+    }
+  }
+  return std::string();
+}
+
+}  // namespace stormo::server

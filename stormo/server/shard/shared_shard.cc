@@ -1,0 +1,456 @@
+#include <stormo/server/shard/shared_shard.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <stormo/server/shard/gradient_rows.h>
+
+namespace stormo::server {
+
+using protocol::PushAction;
+using protocol::PushDecision;
+using protocol::ShardState;
+
+namespace {
+
+constexpr unsigned kOwnerShift = 48;
+constexpr std::uint64_t kLeaseNumber = (std::uint64_t{1} << kOwnerShift) - 1;
+
+bool updates(const PushDecision& decision) {
+  return decision.action == PushAction::kUpdate || decision.action == PushAction::kAddAndUpdate;
+}
+
+ChangedRange whole_piece(std::span<const ShardPiece> pieces, std::size_t piece) {
+  return {.piece = piece, .begin = 0, .end = pieces[piece].elements()};
+}
+
+}  // namespace
+
+SharedShard::SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, int worker,
+                         ShardWait wait)
+    : options_(std::move(options)),
+      worker_(worker),
+      wait_(std::move(wait)),
+      memory_(std::move(pieces), options_.workers, options_.optimizer,
+              options_.policy->delay_compensation().is_adaptive) {}
+
+void SharedShard::create(std::byte* memory) {
+  memory_.attach(memory);
+  memory_.initialise();
+}
+
+PieceArrays SharedShard::values(std::size_t piece) const {
+  return memory_.arrays(Commit::unpack(memory_.header().commit.load()), piece);
+}
+
+Status SharedShard::set(std::size_t piece, const PieceArrays& values) {
+  const Commit current = Commit::unpack(memory_.header().commit.load());
+  const PieceArrays own = memory_.arrays(current, piece);
+  const std::size_t bytes = pieces()[piece].bytes();
+  if (values.weights != nullptr) std::memcpy(own.weights, values.weights, bytes);
+  for (std::size_t s = 0; s < memory_.slots(); ++s) {
+    if (values.slots[s] != nullptr) std::memcpy(own.slots[s], values.slots[s], bytes);
+  }
+  if (values.mean_square != nullptr && own.mean_square != nullptr) {
+    std::memcpy(own.mean_square, values.mean_square, bytes);
+  }
+  for (std::size_t v = 0; v < values.vectors.size(); ++v) {
+    const std::byte* from = values.vectors[v];
+    if (from != nullptr) std::memcpy(memory_.vector(v + 1, piece), from, bytes);
+  }
+  memory_.set_updates(current.slots, piece, values.updates);
+  return {};
+}
+
+ShardState SharedShard::current_state() const {
+  Commit current;
+  return memory_.state(current);
+}
+
+// The pin is seen by every writer that chooses a copy after it; if the version is still current
+// then, no writer has chosen this copy before.
+Shard::View SharedShard::pin() {
+  ShardMemory::Header& header = memory_.header();
+  std::uint64_t word = header.commit.load(std::memory_order_seq_cst);
+  for (;;) {
+    const unsigned weights = Commit::unpack(word).weights;
+    memory_.cell(worker_).pin.store(weights + 1, std::memory_order_seq_cst);
+    const std::uint64_t again = header.commit.load(std::memory_order_seq_cst);
+    word = again;
+    if (Commit::unpack(again).weights == weights) break;
+  }
+  return view_of(Commit::unpack(word));
+}
+
+Shard::View SharedShard::view_of(const Commit& commit) const {
+  View view{.version = memory_.version_of(commit.weights).load(std::memory_order_acquire),
+            .commit = commit.count,
+            .pieces = {}};
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    view.pieces.push_back(memory_.weights(commit.weights, i));
+  }
+  return view;
+}
+
+Status SharedShard::wait_to_read(Deadline by) const {
+  for (;;) {
+    const std::uint32_t seen = memory_.header().bell.load();
+    STORMO_ASSIGN_OR_RETURN(const bool may,
+                            protocol::may_read(*options_.policy, current_state(), worker_));
+    if (may) return {};
+    STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
+  }
+}
+
+Result<Shard::View> SharedShard::read(Deadline by) {
+  STORMO_RETURN_IF_ERROR(wait_to_read(by));
+  View view = pin();
+  ShardMemory::Cell& cell = memory_.cell(worker_);
+  cell.version_read.store(view.version, std::memory_order_release);
+  cell.reads.fetch_add(1, std::memory_order_release);
+  memory_.header().bell.ring();  // a push may wait for this read
+  return view;
+}
+
+Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
+  // with others at work the bell rings all the time, and no wait would reach its deadline
+  if (by.expired()) {
+    return Status(Code::kDeadlineExceeded, "the server shard did not let the worker go on in time");
+  }
+  // who dies between a change and its bell must not leave others asleep
+  const Deadline look_again =
+      Deadline::at(std::min(by.when(), Deadline::after(wait_.patience).when()));
+  const Status status =
+      transport::wait_for(memory_.header().bell, seen + 1,
+                          {.policy = wait_.policy, .health = healthy_, .by = look_again});
+  if (status.code() != Code::kDeadlineExceeded || by.expired()) return status;
+  return wait_.status ? wait_.status() : Status();
+}
+
+// One writer at a time, so that no work is done in vain. Correctness does not depend on it: a
+// writer that lost its lease fails to commit.
+Result<SharedShard::Lease> SharedShard::acquire(Deadline by, Duration patience) {
+  ShardMemory::Header& header = memory_.header();
+  const std::uint64_t owner = static_cast<std::uint64_t>(worker_ + 1) << kOwnerShift;
+  std::uint64_t held = header.lease.load(), progress = header.progress.load();
+  TimePoint since = std::chrono::steady_clock::now();
+  for (;;) {
+    const std::uint32_t seen = header.bell.load();
+    std::uint64_t now = header.lease.load();
+    const std::uint64_t blocks = header.progress.load(std::memory_order_relaxed);
+    const TimePoint time = std::chrono::steady_clock::now();
+    if (now != held || blocks != progress) {
+      held = now;
+      progress = blocks;
+      since = time;
+    }
+    const bool free = now >> kOwnerShift == 0;
+    const std::uint64_t mine = owner | ((now + 1) & kLeaseNumber);
+    if ((free || time - since >= patience) && header.lease.compare_exchange_strong(now, mine)) {
+      Lease lease{.word = mine};
+      if (choose_copies(lease)) return lease;
+      release(lease);
+    }
+    STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
+  }
+}
+
+// False if the lease was lost, all copies are in use, or a writer without the lease was done just
+// now: then the copies that it no longer announces are current, and look free here.
+bool SharedShard::choose_copies(Lease& lease) {
+  ShardMemory::Header& header = memory_.header();
+  lease.state = memory_.state(lease.from);
+  if (!memory_.find_free(worker_, lease.from, lease.to)) return false;
+  memory_.cell(worker_).writes.store(lease.to.pack(), std::memory_order_seq_cst);
+  // whoever takes the lease later sees what is written here; whoever has taken it may not
+  return header.lease.load(std::memory_order_seq_cst) == lease.word &&
+         header.commit.load(std::memory_order_seq_cst) == lease.from.pack();
+}
+
+bool SharedShard::commit(Lease& lease) {
+  memory_.write_state(lease.to.state, lease.state);
+  if (lease.to.weights != lease.from.weights) {
+    memory_.version_of(lease.to.weights).store(lease.state.version, std::memory_order_release);
+  }
+  lease.to.count = (lease.from.count + 1) & ((std::uint64_t{1} << 40) - 1);
+  std::uint64_t expected = lease.from.pack();
+  const bool done = memory_.header().commit.compare_exchange_strong(expected, lease.to.pack(),
+                                                                    std::memory_order_seq_cst);
+  if (done) memory_.note_held(lease.from, lease.to, lease.state.version);
+  release(lease);
+  return done;
+}
+
+void SharedShard::release(const Lease& lease) {
+  memory_.cell(worker_).writes.store(0, std::memory_order_seq_cst);
+  drop(lease);
+}
+
+void SharedShard::drop(const Lease& lease) {
+  std::uint64_t mine = lease.word;
+  memory_.header().lease.compare_exchange_strong(mine, lease.word & kLeaseNumber);
+  memory_.header().bell.ring();
+}
+
+// Under the lease the current copies are marked as used; then others go on with other copies.
+Result<SharedShard::Lease> SharedShard::hold() {
+  for (;;) {
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
+    Commit used = lease.from;
+    used.count = 1;
+    memory_.cell(worker_).writes.store(used.pack(), std::memory_order_seq_cst);
+    if (memory_.header().lease.load(std::memory_order_seq_cst) == lease.word) {
+      drop(lease);
+      return lease;
+    }
+    release(lease);
+  }
+}
+
+Result<Shard::View> SharedShard::save(
+    const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
+  STORMO_ASSIGN_OR_RETURN(const Lease held, hold());
+  memory_.cell(worker_).pin.store(held.from.weights + 1, std::memory_order_seq_cst);
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    PieceArrays arrays = memory_.arrays(held.from, i);
+    for (std::size_t v = 1; v <= memory_.vectors(); ++v) {
+      arrays.vectors.push_back(memory_.vector(v, i));
+    }
+    copy(i, arrays);
+  }
+  release(held);
+  return view_of(held.from);
+}
+
+Result<PushDecision> SharedShard::wait_for_decision(const protocol::Push& push, Deadline by) const {
+  for (;;) {
+    const std::uint32_t seen = memory_.header().bell.load();
+    STORMO_ASSIGN_OR_RETURN(const PushDecision decision,
+                            protocol::decide(*options_.policy, current_state(), push));
+    if (decision.action != PushAction::kWait) return decision;
+    STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
+  }
+}
+
+Status SharedShard::wait_to_push(std::uint64_t sequence, Deadline by) const {
+  return wait_for_decision({.worker = worker_, .sequence = sequence}, by).status();
+}
+
+Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline by) {
+  STORMO_RETURN_IF_ERROR(check_rows(pieces(), gradient));
+  const protocol::Push push{.worker = worker_,
+                            .sequence = gradient.sequence,
+                            .weight = gradient.weight,
+                            .loss_sum = gradient.loss_sum,
+                            .portion = gradient.portion,
+                            .batch = gradient.batch};
+  const protocol::Policy& policy = *options_.policy;
+  for (;;) {
+    STORMO_ASSIGN_OR_RETURN(PushDecision decision, wait_for_decision(push, by));
+    if (decision.action == PushAction::kRepeated) return Pushed{decision};
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, wait_.patience));
+    Result<PushDecision> under_lease = protocol::decide(policy, lease.state, push);
+    if (!under_lease.ok()) {
+      release(lease);  // it was taken for lost meanwhile
+      return under_lease.status();
+    }
+    decision = *under_lease;
+    if (decision.action == PushAction::kWait || decision.action == PushAction::kRepeated) {
+      release(lease);
+      continue;
+    }
+    memory_.header().lr.store(gradient.lr, std::memory_order_relaxed);
+    write(lease, gradient, decision);
+    // the copies that this push does not write stay current
+    if (!updates(decision)) lease.to.weights = lease.from.weights;
+    if (!updates(decision) || policy.replaces()) lease.to.slots = lease.from.slots;
+    if (decision.action != PushAction::kAdd) lease.to.sums = lease.from.sums;
+    protocol::note_push(lease.state, push, decision);
+    const Status holds = policy.invariant(lease.state);
+    if (!holds.ok()) {
+      release(lease);
+      return holds;
+    }
+    if (commit(lease)) return Pushed{decision, lease.to.count};
+  }
+}
+
+Progress SharedShard::progress() const {
+  return [this] { memory_.header().progress.fetch_add(1, std::memory_order_relaxed); };
+}
+
+void SharedShard::write(const Lease& lease, const PushedGradient& gradient,
+                        const PushDecision& decision) {
+  if (decision.action == PushAction::kDrop) return;
+  note_changes(lease, gradient);
+  if (updates(decision)) return update_all(lease, gradient, decision);
+  const double scale = gradient.weight * gradient.gradient_scale * decision.gradient_factor;
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    const ChangedRange whole = whole_piece(pieces(), i);
+    write_sum(lease, gradient, i, std::span(&whole, 1), lease.state.pending > 0, scale);
+  }
+}
+
+// Pending gradients change the weights of the next version, as those that are used at once do.
+void SharedShard::note_changes(const Lease& lease, const PushedGradient& gradient) const {
+  const std::uint64_t next = lease.state.version + 1;
+  const bool only_rows = optim::leaves_rest_alone(options_.optimizer);
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    const GradientRows rows = rows_of(gradient, i);
+    const bool is_whole = dense_of(gradient, i) != nullptr || (rows.row_length > 0 && !only_rows);
+    if (is_whole) {
+      memory_.changes().note(i, next);
+      continue;
+    }
+    for (const std::int64_t row : rows.indices) {
+      memory_.changes().note(
+          {.piece = i, .begin = row * rows.row_length, .end = (row + 1) * rows.row_length}, next);
+    }
+  }
+}
+
+void SharedShard::note_all_changed(const Lease& lease) const {
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    memory_.changes().note(i, lease.state.version + 1);
+  }
+}
+
+std::vector<ChangedRange> SharedShard::start_writing(const Lease& lease, bool only_changes) const {
+  const std::uint64_t held = memory_.forget_held(lease.to);
+  if (only_changes && held != ShardMemory::kUnknown) return memory_.changes().since(held);
+  std::vector<ChangedRange> all;
+  for (std::size_t i = 0; i < pieces().size(); ++i) all.push_back(whole_piece(pieces(), i));
+  return all;
+}
+
+void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
+                            std::span<const ChangedRange> ranges, bool has_before, double scale) {
+  std::array<optim::GradientTerm, kMaxTerms> terms;
+  std::size_t count = 0;
+  if (has_before && memory_.has_sum(lease.from.sums, piece)) {
+    terms[count++] = {.data = memory_.sum(lease.from.sums, piece), .scale = 1};
+  }
+  if (const void* dense = dense_of(gradient, piece)) {
+    terms[count++] = {.data = dense, .scale = scale};
+  }
+  const GradientRows rows = rows_of(gradient, piece);
+  const bool has_rows = rows.row_length > 0;
+  std::byte* const to = memory_.sum(lease.to.sums, piece);
+  memory_.has_sum(lease.to.sums, piece) = count > 0 || has_rows;
+  if (count > 0) {
+    add_piece(pieces()[piece], std::span(terms).first(count), to, progress());
+  } else if (has_rows) {
+    clear_piece(pieces()[piece], ranges, to, progress());
+  }
+  if (has_rows) add_rows(pieces()[piece], rows, scale, to, progress());
+}
+
+// The gradient is that of the push alone, or the average of it and the pending ones.
+void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
+                             const PushDecision& decision) {
+  if (options_.policy->replaces()) return replace_all(lease, gradient);
+  const bool averages = decision.action == PushAction::kAddAndUpdate;
+  const double whole = averages ? lease.state.pending_weight + gradient.weight : 1;
+  const auto share = [whole](double weight) { return whole > 0 ? weight / whole : 0; };
+  const std::uint32_t pin = memory_.cell(worker_).pin.load(std::memory_order_relaxed);
+  const protocol::DelayCompensation delay =
+      pin == 0 ? protocol::DelayCompensation{} : options_.policy->delay_compensation();
+  // nothing else changes than what was noted, but for a mean square, which decays everywhere
+  const bool only_changes = !averages && !has_mean_square();
+  const std::vector<ChangedRange> all = start_writing(lease, only_changes);
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    const std::span ranges(std::ranges::equal_range(all, i, {}, &ChangedRange::piece));
+    std::array<optim::GradientTerm, kMaxTerms> terms;
+    std::size_t count = 0;
+    const bool has_pending = averages && lease.state.pending > 0;
+    const auto scale_of = [&](double weight) {
+      return weight * gradient.gradient_scale * decision.gradient_factor;
+    };
+    if (rows_of(gradient, i).row_length > 0) {
+      // added up in a copy of the sums that nobody uses
+      write_sum(lease, gradient, i, ranges, has_pending, scale_of(averages ? gradient.weight : 1));
+      terms[count++] = {.data = memory_.sum(lease.to.sums, i), .scale = averages ? share(1) : 1};
+    } else {
+      if (has_pending && memory_.has_sum(lease.from.sums, i)) {
+        terms[count++] = {.data = memory_.sum(lease.from.sums, i), .scale = share(1)};
+      }
+      if (const void* dense = dense_of(gradient, i)) {
+        terms[count++] = {.data = dense, .scale = scale_of(averages ? share(gradient.weight) : 1)};
+      }
+    }
+    const PieceGradient of_piece{.terms = std::span(terms).first(count),
+                                 .delay = delay,
+                                 .pulled = pin == 0 ? nullptr : memory_.weights(pin - 1, i)};
+    PieceArrays to = memory_.arrays(lease.to, i);
+    update_piece(options_.optimizer, {.lr = gradient.lr * decision.rate_factor}, pieces()[i],
+                 of_piece, ranges, memory_.arrays(lease.from, i), to, progress());
+    memory_.set_updates(lease.to.slots, i, to.updates);
+  }
+}
+
+// The sum first, in a copy that nobody uses, and then its factor: so the bits are those of ranks
+// that do the same. Where nobody had a sample the values stay.
+void SharedShard::replace_all(const Lease& lease, const PushedGradient& values) {
+  const double whole = lease.state.pending_weight + values.weight;
+  (void)memory_.forget_held(lease.to);
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    const ChangedRange range = whole_piece(pieces(), i);
+    write_sum(lease, values, i, std::span(&range, 1), lease.state.pending > 0, values.weight);
+    optim::GradientTerm mean{.data = memory_.weights(lease.from.weights, i), .scale = 1};
+    if (whole > 0 && memory_.has_sum(lease.to.sums, i)) {
+      mean = {.data = memory_.sum(lease.to.sums, i), .scale = 1 / whole};
+    }
+    add_piece(pieces()[i], std::span(&mean, 1), memory_.weights(lease.to.weights, i), progress());
+  }
+}
+
+void SharedShard::release_copies(int worker) {
+  memory_.cell(worker).pin.store(0);
+  memory_.cell(worker).writes.store(0);
+  memory_.header().bell.ring();
+}
+
+Result<std::uint64_t> SharedShard::evict(int worker, Deadline by) {
+  return remove(worker, memory_.header().lr.load(std::memory_order_relaxed), by);
+}
+
+Result<std::uint64_t> SharedShard::leave(double lr) {
+  return remove(worker_, lr, Deadline::never());
+}
+
+// Others that push all the time would keep the lease from a server: it takes it, and who had it
+// begins again.
+Result<std::uint64_t> SharedShard::remove(int worker, double lr, Deadline by) {
+  const Duration patience = worker == worker_ ? wait_.patience : Duration::zero();
+  for (;;) {
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, patience));
+    const bool completes = protocol::leave(*options_.policy, lease.state, worker);
+    if (completes) {
+      const PushDecision decision{.action = PushAction::kAddAndUpdate};
+      update_all(lease, {.pieces = {}, .lr = lr, .weight = 0}, decision);
+      protocol::note_update(lease.state);
+    } else {
+      lease.to.weights = lease.from.weights;
+    }
+    if (!completes || options_.policy->replaces()) lease.to.slots = lease.from.slots;
+    lease.to.sums = lease.from.sums;
+    if (commit(lease)) return lease.to.count;
+  }
+}
+
+Result<Shard::Joined> SharedShard::join() {
+  for (;;) {
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
+    protocol::join(lease.state, worker_);
+    memory_.cell(worker_).reads.store(lease.state.worker(worker_).reads, std::memory_order_release);
+    lease.to.weights = lease.from.weights;
+    lease.to.slots = lease.from.slots;
+    lease.to.sums = lease.from.sums;
+    const std::uint64_t next = lease.state.worker(worker_).pushes;
+    if (commit(lease)) return Joined{next, lease.to.count};
+  }
+}
+
+}  // namespace stormo::server
