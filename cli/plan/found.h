@@ -9,7 +9,7 @@
 #include <cli/plan/options.h>
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/base/status.h>
-#include <stormo/parallel/candidates.h>
+#include <stormo/parallel/search/candidates.h>
 
 namespace stormo::train {
 struct Recipe;

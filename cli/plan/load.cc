@@ -14,7 +14,7 @@
 
 #include <stormo/analysis/schedule/verify.h>
 #include <stormo/base/units.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/limits.h>
 #include <stormo/schedule/builders.h>
 

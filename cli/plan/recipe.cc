@@ -15,7 +15,7 @@
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/launch/process/cpus.h>
 #include <stormo/launch/process/other_load.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/estimate/measure_step.h>

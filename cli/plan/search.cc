@@ -22,8 +22,8 @@
 #include <stormo/base/replace_file.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/process/available_memory.h>
-#include <stormo/parallel/candidates.h>
-#include <stormo/parallel/pipeline.h>
+#include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/search/candidates.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/estimate/measure_together.h>

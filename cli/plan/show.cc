@@ -11,7 +11,7 @@
 #include <cli/plan/output.h>
 #include <cli/plan/picture.h>
 #include <cli/plan/rounds.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/project.h>
 #include <stormo/schedule/builders.h>
 

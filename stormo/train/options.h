@@ -8,7 +8,7 @@
 #include <stormo/data/sharding.h>
 #include <stormo/optim/options.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard_layout.h>
 

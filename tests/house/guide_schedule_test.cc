@@ -4,10 +4,10 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_simulate.h>
-#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/pipeline.h>
+#include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/plan/project.h>
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The example of docs/guides/add-a-strategy.md.
-#include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/replicas/mirrored.h>
 
 #include <gtest/gtest.h>
 

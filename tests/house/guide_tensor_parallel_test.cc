@@ -8,9 +8,9 @@
 #include <stormo/analysis/step/step_collectives.h>
 #include <stormo/base/event.h>
 #include <stormo/model/chain.h>
+#include <stormo/parallel/inside_layers/tensor_parallel.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/tensor_parallel.h>
 #include <stormo/stormo.h>
 #include <torch/torch.h>
 

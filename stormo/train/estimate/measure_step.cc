@@ -16,7 +16,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
 #include <stormo/optim/options.h>
-#include <stormo/parallel/by_segment.h>
+#include <stormo/parallel/computation/by_segment.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/tensor/allocator.h>

@@ -14,7 +14,7 @@
 #include <stormo/base/units.h>
 #include <stormo/checkpoint/checked_file.h>
 #include <stormo/model/registry.h>
-#include <stormo/parallel/pipeline_schedule.h>
+#include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/recipe/recipe_value.h>
 #include <stormo/train/recipe/toml_depth.h>

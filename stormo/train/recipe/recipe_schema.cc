@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include <stormo/parallel/pipeline_schedule.h>
+#include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::train {

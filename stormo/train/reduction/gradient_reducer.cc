@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <stormo/base/check.h>
-#include <stormo/parallel/bucket.h>
-#include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/replicas/bucket.h>
+#include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/tensor/model_shape.h>
 #include <stormo/train/parameters/model_parameters.h>

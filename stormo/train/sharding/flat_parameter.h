@@ -8,7 +8,7 @@
 #include <torch/types.h>
 
 #include <stormo/comm/buffer.h>
-#include <stormo/parallel/model_state.h>
+#include <stormo/parallel/sharding/model_state.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/state/tensor_piece.h>

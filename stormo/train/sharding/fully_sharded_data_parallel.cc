@@ -9,7 +9,7 @@
 
 #include <ATen/ops/linalg_vector_norm.h>
 
-#include <stormo/parallel/model_state.h>
+#include <stormo/parallel/sharding/model_state.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/sharding/sharded_loop.h>

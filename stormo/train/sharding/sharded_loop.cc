@@ -6,9 +6,9 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/tensor/model_shape.h>
 
 namespace stormo::train {

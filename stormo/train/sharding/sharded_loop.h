@@ -8,7 +8,7 @@
 
 #include <torch/types.h>
 
-#include <stormo/parallel/sharding_order.h>
+#include <stormo/parallel/sharding/sharding_order.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/sharding/sharded_units.h>

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include <stormo/parallel/bucket.h>
-#include <stormo/parallel/sharded.h>
+#include <stormo/parallel/replicas/bucket.h>
+#include <stormo/parallel/sharding/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/dtype.h>

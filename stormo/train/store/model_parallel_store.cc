@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include <stormo/parallel/sharded.h>
+#include <stormo/parallel/sharding/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/memory.h>

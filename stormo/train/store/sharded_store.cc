@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <stormo/parallel/sharded.h>
+#include <stormo/parallel/sharding/sharded.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/store/whole_norms.h>

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include <stormo/parallel/trust_ratios.h>
+#include <stormo/parallel/computation/trust_ratios.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::train {

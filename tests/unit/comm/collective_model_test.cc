@@ -9,7 +9,7 @@
 #include <stormo/analysis/schedule/simulate.h>
 #include <stormo/analysis/step/step_simulate.h>
 #include <stormo/comm/selection/collective_model.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/strategy/strategy.h>
 
 namespace stormo::comm {
 namespace {

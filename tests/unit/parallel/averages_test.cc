@@ -7,16 +7,16 @@
 #include <gtest/gtest.h>
 
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/elastic_averaging.h>
-#include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/micro_batches.h>
-#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/parameter_averaging.h>
-#include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/pipeline.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/servers/elastic_averaging.h>
+#include <stormo/parallel/servers/parameter_server.h>
+#include <stormo/parallel/strategy/strategy.h>
 
 #include "plan_text.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <stormo/parallel/pipeline.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/strategy/strategy.h>
 
 namespace stormo::parallel {
 namespace {

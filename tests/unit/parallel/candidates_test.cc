@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include <stormo/parallel/candidates.h>
+#include <stormo/parallel/search/candidates.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {

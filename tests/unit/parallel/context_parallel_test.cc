@@ -11,15 +11,15 @@
 #include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/context_parallel.h>
-#include <stormo/parallel/micro_batches.h>
-#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/computation/micro_batches.h>
+#include <stormo/parallel/computation/recompute.h>
+#include <stormo/parallel/inside_layers/context_parallel.h>
+#include <stormo/parallel/inside_layers/tensor_parallel.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/pipeline.h>
-#include <stormo/parallel/recompute.h>
-#include <stormo/parallel/strategy.h>
-#include <stormo/parallel/tensor_parallel.h>
+#include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {

@@ -9,25 +9,25 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/by_segment.h>
-#include <stormo/parallel/context_parallel.h>
-#include <stormo/parallel/elastic_averaging.h>
-#include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/host_shared.h>
-#include <stormo/parallel/micro_batches.h>
-#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/computation/by_segment.h>
+#include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
+#include <stormo/parallel/computation/recompute.h>
+#include <stormo/parallel/computation/trust_ratios.h>
+#include <stormo/parallel/inside_layers/context_parallel.h>
+#include <stormo/parallel/inside_layers/sequence_parallel.h>
+#include <stormo/parallel/inside_layers/spatial.h>
+#include <stormo/parallel/inside_layers/tensor_parallel.h>
+#include <stormo/parallel/inside_layers/vertical.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/parameter_averaging.h>
-#include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/pipeline.h>
-#include <stormo/parallel/recompute.h>
-#include <stormo/parallel/sequence_parallel.h>
-#include <stormo/parallel/sharded.h>
-#include <stormo/parallel/spatial.h>
-#include <stormo/parallel/tensor_parallel.h>
-#include <stormo/parallel/trust_ratios.h>
-#include <stormo/parallel/vertical.h>
+#include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/host_shared.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/servers/elastic_averaging.h>
+#include <stormo/parallel/servers/parameter_server.h>
+#include <stormo/parallel/sharding/sharded.h>
 
 #include "tests/unit/parallel/swaps.h"
 

@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <stormo/analysis/step/step_simulate.h>
-#include <stormo/parallel/by_segment.h>
-#include <stormo/parallel/gradient_scale.h>
+#include <stormo/parallel/computation/by_segment.h>
+#include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/parameter_server.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/servers/parameter_server.h>
+#include <stormo/parallel/strategy/strategy.h>
 
 namespace stormo::parallel {
 namespace {

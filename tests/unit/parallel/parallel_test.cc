@@ -6,16 +6,16 @@
 #include <gtest/gtest.h>
 #include <stormo/analysis/step/step_simulate.h>
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/host_shared.h>
-#include <stormo/parallel/micro_batches.h>
-#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
+#include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/recompute.h>
-#include <stormo/parallel/sharded.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/replicas/host_shared.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/servers/parameter_server.h>
+#include <stormo/parallel/sharding/sharded.h>
+#include <stormo/parallel/strategy/strategy.h>
 
 #include "plan_text.h"
 

@@ -11,13 +11,13 @@
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/analysis/step/step_simulate.h>
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/micro_batches.h>
-#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
+#include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/pipeline.h>
-#include <stormo/parallel/recompute.h>
+#include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/pipeline.h>
+#include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/plan/model_shape.h>
 
 namespace stormo::parallel::test {

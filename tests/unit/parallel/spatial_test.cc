@@ -13,13 +13,13 @@
 #include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_simulate.h>
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/computation/recompute.h>
+#include <stormo/parallel/inside_layers/spatial.h>
+#include <stormo/parallel/inside_layers/tensor_parallel.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/recompute.h>
-#include <stormo/parallel/spatial.h>
-#include <stormo/parallel/strategy.h>
-#include <stormo/parallel/tensor_parallel.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {

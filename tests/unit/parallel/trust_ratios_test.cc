@@ -8,10 +8,10 @@
 
 #include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_verify.h>
+#include <stormo/parallel/computation/trust_ratios.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/strategy.h>
-#include <stormo/parallel/trust_ratios.h>
+#include <stormo/parallel/strategy/strategy.h>
 
 namespace stormo::parallel {
 namespace {

@@ -9,12 +9,12 @@
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
+#include <stormo/parallel/inside_layers/vertical.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/strategy.h>
-#include <stormo/parallel/vertical.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/strategy/strategy.h>
 
 #include "tests/unit/train/plan_run.h"
 

@@ -13,13 +13,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <stormo/parallel/by_segment.h>
-#include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/computation/by_segment.h>
+#include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/parameter_server.h>
+#include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/server/coordinator/coordinator.h>
-#include <stormo/server/process/shard_server.h>
 #include <stormo/server/shard.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/train/autograd/activation_checkpoint.h>

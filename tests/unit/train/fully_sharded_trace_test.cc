@@ -8,11 +8,11 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/micro_batches.h>
-#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/sharded.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/sharding/sharded.h>
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>
 
 #include "tests/unit/train/plan_run.h"

@@ -19,7 +19,7 @@
 
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/base/rng.h>
-#include <stormo/parallel/pipeline_schedule.h>
+#include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/plan/project.h>
 
 #include "tests/unit/train/columns.h"

@@ -13,7 +13,7 @@
 #include <stormo/model/chain.h>
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
-#include <stormo/parallel/sharded.h>
+#include <stormo/parallel/sharding/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/step/runner.h>

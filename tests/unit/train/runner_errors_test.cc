@@ -11,9 +11,9 @@
 #include <vector>
 
 #include <stormo/model/dense.h>
-#include <stormo/parallel/by_segment.h>
+#include <stormo/parallel/computation/by_segment.h>
+#include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/recompute.h>
 
 #include "tests/unit/train/written_plan.h"
 

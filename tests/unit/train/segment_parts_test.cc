@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/inside_layers/tensor_parallel.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/pipeline.h>
-#include <stormo/parallel/sharded.h>
-#include <stormo/parallel/tensor_parallel.h>
+#include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/sharding/sharded.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/run/evaluate.h>

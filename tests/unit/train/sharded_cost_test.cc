@@ -3,7 +3,7 @@
 #include <mutex>
 #include <set>
 
-#include <stormo/parallel/model_state.h>
+#include <stormo/parallel/sharding/model_state.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

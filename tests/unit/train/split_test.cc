@@ -12,10 +12,10 @@
 #include <stormo/analysis/step/step_collectives.h>
 #include <stormo/base/event.h>
 #include <stormo/model/loss.h>
+#include <stormo/parallel/inside_layers/sequence_parallel.h>
+#include <stormo/parallel/inside_layers/tensor_parallel.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/sequence_parallel.h>
-#include <stormo/parallel/tensor_parallel.h>
 #include <stormo/tensor/split.h>
 
 #include "tests/unit/train/plan_run.h"

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/bucket.h>
-#include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
+#include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/recompute.h>
+#include <stormo/parallel/replicas/bucket.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/state/checkpoint.h>

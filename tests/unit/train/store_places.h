@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <stormo/parallel/host_shared.h>
-#include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/pipeline.h>
-#include <stormo/parallel/sharded.h>
+#include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/host_shared.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/sharding/sharded.h>
 
 #include "tests/unit/train/plan_run.h"
 

@@ -10,7 +10,7 @@
 
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/comm/selection/collective_model.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/train/estimate/step_sizes.h>
 
 #include "tests/unit/train/plan_run.h"

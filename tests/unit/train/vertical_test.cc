@@ -11,7 +11,7 @@
 
 #include <stormo/model/loss.h>
 #include <stormo/model/mlp.h>
-#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/train/estimate/step_sizes.h>
 
 #include "tests/unit/train/columns.h"

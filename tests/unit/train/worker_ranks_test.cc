@@ -15,7 +15,7 @@
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/parameter_server.h>
+#include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/server/process/shard_server.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/run/rank_session.h>

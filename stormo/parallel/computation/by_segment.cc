@@ -1,0 +1,26 @@
+#include <stormo/parallel/computation/by_segment.h>
+
+namespace stormo::parallel {
+
+Pass by_segment() {
+  return [](const plan::StepPlan& in) -> Result<plan::StepPlan> {
+    plan::StepPlan out = in;
+    out.strategy += "+by_segment";
+    out.actions.clear();
+    for (const plan::Action& a : in.actions) {
+      const bool backward = row_of(a.kind).passes_gradient() || row_of(a.kind).adds_gradients;
+      if (!backward && a.kind != plan::ActionKind::kForward) {
+        out.actions.push_back(a);
+        continue;
+      }
+      for (int i = 0; i < a.range.size(); ++i) {
+        const int segment = backward ? a.range.last - i : a.range.first + i;
+        out.actions.push_back(a);
+        out.actions.back().range = {segment, segment};
+      }
+    }
+    return out;
+  };
+}
+
+}  // namespace stormo::parallel

@@ -1,0 +1,68 @@
+#include <stormo/parallel/computation/recompute.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace stormo::parallel {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::Range;
+
+/// The groups of a range of segments, in order.
+std::vector<Range> groups_of(Range segments) {
+  const int each = static_cast<int>(std::lround(std::sqrt(segments.size())));
+  std::vector<Range> out;
+  for (int first = segments.first; first <= segments.last; first += each) {
+    out.push_back({first, std::min(first + each - 1, segments.last)});
+  }
+  return out;
+}
+
+/// The first segment that reads a trainable parameter; no gradient reaches those before it.
+int first_trained(const plan::ModelShape& model) {
+  const auto all = flatten(model);
+  const auto reads = parameters_read(model);
+  const auto trains = [&](int p) { return all[static_cast<std::size_t>(p)]->trainable; };
+  const auto first = std::ranges::find_if(
+      reads, [&](const std::vector<int>& read) { return std::ranges::any_of(read, trains); });
+  return static_cast<int>(first - reads.begin());
+}
+
+}  // namespace
+
+Pass recompute() {
+  return [](const plan::StepPlan& in) -> Result<plan::StepPlan> {
+    plan::StepPlan out = in;
+    out.strategy += "+recompute";
+    out.actions.clear();
+    const int end = all_segments(in.model).last, begin = first_trained(in.model);
+    for (const Action& a : in.actions) {
+      if (a.kind == ActionKind::kRecompute) {
+        return Status(Code::kBadPlan, "recompute: the plan recomputes already; apply it once");
+      }
+      const bool backward = row_of(a.kind).passes_gradient() || row_of(a.kind).adds_gradients;
+      if (!backward && a.kind != ActionKind::kForward) {
+        out.actions.push_back(a);
+        continue;
+      }
+      std::vector<Range> groups = groups_of(a.range);
+      if (backward) std::ranges::reverse(groups);
+      for (const Range group : groups) {
+        Action part = a;
+        part.range = group;
+        // the backward of the last group comes right after its forward: nothing to gain
+        if (row_of(a.kind).passes_gradient() && group.last != end && group.last >= begin) {
+          out.actions.push_back(part);
+          out.actions.back().kind = ActionKind::kRecompute;
+        }
+        out.actions.push_back(part);
+      }
+    }
+    return out;
+  };
+}
+
+}  // namespace stormo::parallel

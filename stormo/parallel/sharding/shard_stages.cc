@@ -1,0 +1,209 @@
+// Shards of the stages of a pipeline.
+//
+// Idea: the ranks that have the same stage share one copy of it, as those of sharded() share one of
+// the model. Stages compute several micro-batches in turn, so when a unit is read and when its
+// gradient is complete follows from the plan: before its first forward and after its last backward.
+// With stage 3 each micro-batch gathers again what it reads, so others send less. A parameter that
+// several stages read is a unit by itself. So its shards are the same on each of them, and they add
+// up shards. Papers: those of sharded.cc; D. Narayanan et al., "Efficient large-scale language
+// model training on GPU clusters using Megatron-LM", SC 2021, for the combination.
+#include <stormo/parallel/sharding/shard_stages.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <stormo/base/index.h>
+#include <stormo/parallel/computation/by_segment.h>
+#include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::parallel {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+
+class StageSharder {
+ public:
+  /// `plan` has one segment in each computation.
+  StageSharder(const Sharding& how, const plan::StepPlan& plan) : how_(how), plan_(plan) {
+    const auto shapes = flatten(plan.model);
+    std::vector<int> unit_of;  // by parameter
+    for (const std::vector<plan::Range>& of_segment : plan::units_of(plan.model)) {
+      for (const plan::Range own : of_segment) {
+        unit_of.insert(unit_of.end(), at(own.size()), static_cast<int>(units_.size()));
+        const auto first = shapes.begin() + own.first;
+        const bool trains =
+            std::any_of(first, first + own.size(), [](const auto* p) { return p->trainable; });
+        // what is never updated is not cut, unless it is dropped after use
+        units_.push_back({.own = own, .trains = trains, .whole = how.stage < 3 && !trains});
+      }
+    }
+    for (const std::vector<int>& read : parameters_read(plan.model)) {
+      std::vector<int>& uses = uses_.emplace_back();
+      for (const int p : read) {
+        if (std::ranges::count(uses, unit_of[at(p)]) == 0) uses.push_back(unit_of[at(p)]);
+      }
+    }
+    while (at(first_trained_) < uses_.size() && !trains(first_trained_)) ++first_trained_;
+    for (const Action& a : plan.actions) {
+      if (a.kind == ActionKind::kAllReduce) replicas_ = a.axes;
+      if (!row_of(a.kind).adds_gradients) continue;
+      for (const int unit : uses_[at(a.range.first)]) ++units_[at(unit)].additions_left;
+    }
+  }
+
+  void add(const Action& a) {
+    switch (a.kind) {
+      case ActionKind::kForward:
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput:
+      case ActionKind::kBackwardWeight: return compute(a);
+      case ActionKind::kLoad:
+        out_.push_back(a);
+        out_.push_back({.kind = ActionKind::kCount});
+        return;
+      case ActionKind::kMoveGradient:
+        out_.push_back(a);
+        return reduce_complete(stage_of(a.range.last));
+      case ActionKind::kAllReduce: return;  // of shards: see settle()
+      case ActionKind::kSumTied:
+        end_reductions();
+        out_.push_back(a);
+        return;
+      case ActionKind::kNorm:
+        end_reductions();
+        out_.push_back(a);
+        out_.back().axes.emplace_back(kShardAxis);
+        return;
+      case ActionKind::kUpdate:
+        end_reductions();
+        out_.push_back(a);
+        release_terms();
+        return;
+      default: out_.push_back(a);
+    }
+  }
+  std::vector<Action> take() { return std::move(out_); }
+
+ private:
+  struct Unit {
+    plan::Range own;         // parameters
+    bool trains = false;     // some of them
+    bool whole = false;      // gathered, or on its way
+    int additions_left = 0;  // backwards that will add to its gradients
+  };
+
+  bool trains(int segment) const {
+    return std::ranges::any_of(uses_[at(segment)],
+                               [this](int unit) { return units_[at(unit)].trains; });
+  }
+
+  void compute(const Action& a) {
+    const int segment = a.range.first;
+    const bool forward = a.kind == ActionKind::kForward;
+    // no gradient reaches what lies before the first trainable parameter
+    const bool reads = forward || segment >= first_trained_;
+    if (reads) gather_ahead(segment, forward ? 1 : -1);
+    out_.push_back(a);
+    for (const int unit : uses_[at(segment)]) {
+      if (reads && how_.stage == 3) release(units_[at(unit)]);
+      if (!row_of(a.kind).adds_gradients) continue;
+      if (--units_[at(unit)].additions_left > 0 || !units_[at(unit)].trains) continue;
+      complete_[stage_of(segment)].push_back(unit);
+    }
+    // what blocks comes after the move for which another stage waits
+    const bool later = how_.prefetch == 0 && a.kind == ActionKind::kBackward && passes_on(segment);
+    if (!later) reduce_complete(stage_of(segment));
+  }
+  int stage_of(int segment) const { return plan_.model.segments[at(segment)].stage; }
+
+  /// Whether the gradient of its input, or that of a segment before it, goes to another stage.
+  bool passes_on(int segment) const {
+    while (segment > 0 && !is_boundary(plan_.model, segment - 1)) --segment;
+    return segment > 0;
+  }
+
+  /// Of a segment, and of those that its stage computes next.
+  void gather_ahead(int segment, int step) {
+    for (int i = 0; i <= how_.prefetch; ++i) {
+      const int next = segment + step * i;
+      if (next < 0 || at(next) == uses_.size()) return;
+      if (i > 0 && is_boundary(plan_.model, std::min(next, next - step))) return;
+      if (step < 0 && next < first_trained_) return;
+      for (const int unit : uses_[at(next)]) gather(units_[at(unit)]);
+    }
+  }
+  void gather(Unit& unit) {
+    if (std::exchange(unit.whole, true)) return;
+    emit(ActionKind::kAllGather, unit, how_.prefetch > 0);
+  }
+  void release(Unit& unit) {
+    if (std::exchange(unit.whole, false)) emit(ActionKind::kReshard, unit, false);
+  }
+
+  void reduce_complete(int stage) {
+    std::deque<int>& under_way = reducing_[stage];
+    for (const int unit : std::exchange(complete_[stage], {})) {
+      emit(ActionKind::kReduceScatter, units_[at(unit)], how_.prefetch > 0);
+      under_way.push_back(unit);
+      if (under_way.size() > at(how_.prefetch)) settle(under_way);
+    }
+  }
+  /// What follows the oldest reduction.
+  void settle(std::deque<int>& under_way) {
+    const Unit& unit = units_[at(under_way.front())];
+    under_way.pop_front();
+    if (how_.stage > 1) out_.push_back({.kind = ActionKind::kReleaseGradients, .range = unit.own});
+    if (replicas_.empty()) return;
+    out_.push_back({.kind = ActionKind::kAllReduce,
+                    .range = unit.own,
+                    .axes = replicas_,
+                    .asynchronous = true});
+  }
+  void end_reductions() {
+    if (std::exchange(reduced_, true)) return;
+    for (auto& [stage, under_way] : reducing_) {
+      while (!under_way.empty()) settle(under_way);
+    }
+    out_.push_back({.kind = ActionKind::kFindUnused});
+  }
+  /// In stage 1 a rank's shard of a gradient lies among the terms, until it has been used.
+  void release_terms() {
+    for (const Unit& unit : units_) {
+      if (how_.stage > 1 || !unit.trains) continue;
+      out_.push_back({.kind = ActionKind::kReleaseGradients, .range = unit.own});
+    }
+  }
+
+  void emit(ActionKind kind, const Unit& unit, bool asynchronous) {
+    out_.push_back(
+        {.kind = kind, .range = unit.own, .axes = {kShardAxis}, .asynchronous = asynchronous});
+  }
+
+  const Sharding& how_;
+  const plan::StepPlan& plan_;
+  std::vector<Unit> units_;
+  std::vector<std::vector<int>> uses_;        // by segment: the units that it reads
+  int first_trained_ = 0;                     // the first segment that reads a trainable parameter
+  std::vector<std::string> replicas_;         // axes whose ranks have the same shard
+  std::map<int, std::vector<int>> complete_;  // by stage: units whose gradients are there
+  std::map<int, std::deque<int>> reducing_;   // by stage: units, the oldest first
+  bool reduced_ = false;                      // all of them
+  std::vector<Action> out_;
+};
+
+}  // namespace
+
+std::vector<Action> shard_stages(const Sharding& how, const plan::StepPlan& in) {
+  const plan::StepPlan split = by_segment()(in).take_or_throw();
+  StageSharder sharder(how, split);
+  for (const Action& a : split.actions) sharder.add(a);
+  return sharder.take();
+}
+
+}  // namespace stormo::parallel

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/parallel/servers/parameter_server.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::parallel {
+
+/// A strategy: a way to distribute training over the ranks, by its name and options.
+struct Strategy {
+  enum class Kind {
+    kOneDevice,            ///< one rank
+    kMirrored,             ///< replicas on one host
+    kMultiWorkerMirrored,  ///< replicas on any hosts
+    kCentralStorage,       ///< one copy of parameters and optimizer state, on one host
+    kDdp,                  ///< data parallel on any hosts; chooses the fastest form
+    kFsdp,                 ///< parameters, gradients or optimizer state sharded
+    kParameterServer,     ///< parameters and optimizer state on servers, of which ranks are workers
+    kParameterAveraging,  ///< each rank trains by itself, and parameters are averaged now and then
+    kElasticAveraging,    ///< each rank trains by itself, and is drawn to a centre on servers
+    kVertical,  ///< each rank has some columns of the samples, and its part of the first layer
+    kAuto,      ///< the fastest synchronous one; chosen before there is a plan, see candidates()
+  } kind = Kind::kDdp;
+  /// The copies of the parameters.
+  enum class Parameters {
+    kAuto,        ///< kDdp, kFsdp: host-shared where possible and useful, else as `kind`
+    kReplicated,  ///< one for each rank
+    kHostShared,  ///< one for each host
+    kSharded,     ///< kFsdp: a shard for each rank, even if host-shared is possible
+  } parameters = Parameters::kAuto;
+  int stage = 3;           ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
+  bool hybrid = false;     ///< kFsdp: shard inside hosts, replicate across them
+  Exchange exchange = {};  ///< kParameterServer: how often workers pull and push
+  int worker_ranks = 1;    ///< kParameterServer: neighbouring ranks that are one worker
+  /// kParameterAveraging, kElasticAveraging, servers that average: steps from one to the next.
+  /// Schedules whose steps overlap: steps after which the pipeline is drained.
+  int period = 8;
+  /// kDdp, mirrored kinds, kFsdp, kParameterAveraging: stages that each replica is cut into;
+  /// kParameterServer: those of each worker.
+  int pipeline = 1;
+  int tensor = 1;  ///< the same kinds: ranks that compute each layer together
+  /// Each of these ranks has a part of the positions where layers are not split.
+  bool sequence_parallel = false;
+  /// The same kinds but for those of averages and servers: ranks that have parts of each sample's
+  /// positions.
+  int context = 1;
+  plan::AttentionForm attention = plan::AttentionForm::kRing;  ///< what these ranks exchange
+  /// The replicating kinds: rows and columns of the grid of ranks that have parts of each image's
+  /// places; empty: one rank has all.
+  std::vector<std::int64_t> spatial = {};
+  std::string schedule = "1f1b";  ///< of the pipeline, see pipeline_schedule_names()
+  int chunks = 1;  ///< of segments on each stage; "interleaved" and "zero_bubble_v" have several
+  /// Segments of each part of the pipeline, in the order of the model; empty: equal operations.
+  std::vector<std::int64_t> cut = {};
+  /// Where steps overlap: a batch is computed with the parameters of its load; else the newest.
+  bool weight_stashing = true;
+  int labels = 0;  ///< kVertical: the rank that has the targets
+  /// kVertical: columns that each rank has; empty: as even as possible.
+  std::vector<std::int64_t> column_counts = {};
+  bool operator==(const Strategy&) const = default;
+};
+
+/// Ranks that compute the same samples together.
+inline std::int64_t ranks_of_replica(const Strategy& s) {
+  std::int64_t ranks = std::int64_t{s.pipeline} * s.tensor * s.context;
+  if (s.spatial.size() == 2) ranks *= s.spatial[0] * s.spatial[1];
+  return ranks;
+}
+
+/// Ranks of one worker of servers: they have parts of its batch, or of its model.
+inline std::int64_t ranks_of_worker(const Strategy& s) {
+  const bool may_be_cut = s.kind == Strategy::Kind::kParameterServer;
+  return s.worker_ranks * (may_be_cut ? ranks_of_replica(s) : 1);
+}
+
+/// Whether parameters, or a centre, are on servers.
+bool has_servers(Strategy::Kind kind);
+
+/// Names as in recipes, in the order of the enumerators.
+const std::vector<std::string>& strategy_names();
+const std::vector<std::string>& parameter_names();
+
+/// The ranks on which a strategy runs; where there are servers the workers only.
+struct Workers {
+  std::vector<int> ranks_per_host = {1};
+  /// Whether one copy per host is possible: the ranks of a host can read each other's memory, and
+  /// the parameters are float32 or float64 and updated by Stormo's own rules.
+  bool can_share = true;
+};
+
+/// Options of a step that do not depend on the strategy.
+struct StepOptions {
+  int micro_batches = 1;          ///< into which the local batch is divided
+  bool scale_loss = false;        ///< for gradients in float16
+  bool clip = false;              ///< gradients are clipped by their norm
+  bool trust_ratios = false;      ///< the update rule needs norms of whole parameters
+  int prefetch = 0;               ///< see Sharding
+  bool recompute = false;         ///< see recompute()
+  bool overlap_exchange = false;  ///< servers are behind connections, see overlap_exchange()
+  std::int64_t bucket_bytes = 0;  ///< > 0: buckets of replicas, see bucket()
+};
+
+/// The plan of one training step. On one rank every strategy without servers is one_device.
+/// kInvalidArgument says why the strategy cannot be used, and suggests another.
+Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
+                                const Workers& workers, const StepOptions& step = {});
+
+}  // namespace stormo::parallel
