@@ -14,7 +14,7 @@
 #include <stormo/model/dense.h>
 #include <stormo/model/graph.h>
 #include <stormo/model/loss.h>
-#include <stormo/plan/partition_graph.h>
+#include <stormo/parallel/search/partition_graph.h>
 #include <stormo/stormo.h>
 #include <torch/torch.h>
 
@@ -56,7 +56,8 @@ int main() {
   torch::manual_seed(1);  // the same model and data everywhere
   const std::shared_ptr<Graph> graph = towers();
   if (world.size() > 1) {
-    const auto partition = stormo::plan::partition(graph->graph(), world.size()).take_or_throw();
+    const auto partition =
+        stormo::parallel::partition(graph->graph(), world.size()).take_or_throw();
     if (world.rank() == 0) {
       std::fputs(stormo::plan::describe(graph->graph(), partition).c_str(), stdout);
     }

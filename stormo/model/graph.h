@@ -17,7 +17,7 @@ namespace stormo::model {
 /// Ranks of a TensorParallelGroup can compute it together: each has some of the segments, with
 /// their parameters, and a state is sent once to each rank that reads it, forward; its gradient
 /// comes back once from there. The ranks agree on who computes what by the same partition
-/// (plan::partition()). J. Dean et al., "Large scale distributed deep networks", NIPS 2012.
+/// (parallel::partition()). J. Dean et al., "Large scale distributed deep networks", NIPS 2012.
 class Graph final : public Segment {
  public:
   /// What a segment names as "input" is the input of the graph.
@@ -33,7 +33,7 @@ class Graph final : public Segment {
   void add(const std::string& name, std::shared_ptr<Segment> segment,
            const std::vector<std::string>& reads, std::vector<std::int64_t> sizes);
 
-  /// For plan::partition() and plan::describe().
+  /// For parallel::partition() and plan::describe().
   const plan::SegmentGraph& graph() const { return graph_; }
 
   /// From now on `partition.ranks` ranks compute it together, where ranks do. The parameters must

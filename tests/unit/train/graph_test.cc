@@ -15,7 +15,7 @@
 #include <stormo/model/dense.h>
 #include <stormo/model/graph.h>
 #include <stormo/model/loss.h>
-#include <stormo/plan/partition_graph.h>
+#include <stormo/parallel/search/partition_graph.h>
 #include <stormo/train/run/trainer.h>
 
 #include "tests/unit/train/run_of_one_process.h"
@@ -47,7 +47,7 @@ std::shared_ptr<Graph> towers(int ranks) {
   graph->add("c2", dense(5, 3), {"c1"}, {3});
   graph->add("bc", dense(7, 4), {"b2", "c2"}, {4});
   graph->add("all", dense(11, 9), {"a2", "bc", "c2"}, {9});
-  if (ranks > 1) graph->divide(plan::partition(graph->graph(), ranks).take_or_throw());
+  if (ranks > 1) graph->divide(parallel::partition(graph->graph(), ranks).take_or_throw());
   return graph;
 }
 

@@ -5,7 +5,7 @@
 #include <stormo/base/status.h>
 #include <stormo/plan/segment_graph.h>
 
-namespace stormo::plan {
+namespace stormo::parallel {
 
 struct PartitionOptions {
   /// A rank may have up to (1 + imbalance) times its equal part of all operations, and always one
@@ -15,7 +15,7 @@ struct PartitionOptions {
   std::uint64_t seed = 0;
 };
 
-/// Divides a graph so that few elements cross (elements_crossing()) and no rank has too many
+/// Divides a graph so that few elements cross (plan::elements_crossing()) and no rank has too many
 /// operations; where that is impossible, as few too many as it finds. Among equal ones it takes the
 /// one with the shortest rounds. Where no operations are known, each segment counts as one.
 ///
@@ -25,9 +25,9 @@ struct PartitionOptions {
 /// against the direction of an edge. O(tries * passes * segments * edges * ranks): 50 segments over
 /// 8 ranks take 0.3 s, 200 segments 4 s, 500 segments 40 s.
 ///
-/// kInvalidArgument for a graph that check() refuses, ranks < 1 or more than segments, and options
-/// out of range.
-Result<GraphPartition> partition(const SegmentGraph& graph, int ranks,
-                                 const PartitionOptions& options = {});
+/// kInvalidArgument for a graph that plan::check() refuses, ranks < 1 or more than segments, and
+/// options out of range.
+Result<plan::GraphPartition> partition(const plan::SegmentGraph& graph, int ranks,
+                                       const PartitionOptions& options = {});
 
-}  // namespace stormo::plan
+}  // namespace stormo::parallel

@@ -2,7 +2,7 @@
 // moves once, always the one whose move is the best of all, even if it makes things worse; then
 // the pass is taken back to where it was best. Passes follow until one finds nothing better.
 // Source: see partition_graph.h.
-#include <stormo/plan/partition_graph.h>
+#include <stormo/parallel/search/partition_graph.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,14 @@
 #include <stormo/base/index.h>
 #include <stormo/base/rng.h>
 
-namespace stormo::plan {
+namespace stormo::parallel {
 namespace {
+
+using plan::GraphPartition;
+using plan::GraphRounds;
+using plan::GraphSegment;
+using plan::kGraphInput;
+using plan::SegmentGraph;
 
 /// How bad a partition is: the first that differs counts.
 struct Score {
@@ -240,4 +246,4 @@ Result<GraphPartition> partition(const SegmentGraph& graph, int ranks,
   return best;
 }
 
-}  // namespace stormo::plan
+}  // namespace stormo::parallel

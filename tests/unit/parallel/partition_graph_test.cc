@@ -8,11 +8,19 @@
 #include <vector>
 
 #include <stormo/base/rng.h>
-#include <stormo/plan/partition_graph.h>
+#include <stormo/parallel/search/partition_graph.h>
 #include <stormo/plan/segment_graph.h>
 
-namespace stormo::plan {
+namespace stormo::parallel {
 namespace {
+
+using plan::GraphPartition;
+using plan::GraphRounds;
+using plan::GraphSegment;
+using plan::kGraphInput;
+using plan::SegmentGraph;
+using plan::StateCrossing;
+using plan::StateMessage;
 
 /// "stem" is read by "left" and "right", both by "join". "right" reads the input, too.
 SegmentGraph diamond() {
@@ -210,4 +218,4 @@ TEST(PartitionGraph, RefusesWithAllReasons) {
 }
 
 }  // namespace
-}  // namespace stormo::plan
+}  // namespace stormo::parallel
