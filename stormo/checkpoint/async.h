@@ -8,7 +8,7 @@
 #include <thread>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/piece.h>
+#include <stormo/checkpoint/format/piece.h>
 #include <stormo/comm/communicator.h>
 
 namespace stormo::checkpoint {

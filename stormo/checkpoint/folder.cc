@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/checkpoint/manifest.h>
-#include <stormo/checkpoint/staging.h>
+#include <stormo/checkpoint/file/staging.h>
+#include <stormo/checkpoint/format/manifest.h>
 
 namespace stormo::checkpoint {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/run_identity.h>
+#include <stormo/checkpoint/format/run_identity.h>
 
 namespace stormo::checkpoint {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/manifest.h>
-#include <stormo/checkpoint/safetensors_file.h>
+#include <stormo/checkpoint/file/safetensors_file.h>
+#include <stormo/checkpoint/format/manifest.h>
 
 namespace stormo::checkpoint {
 

@@ -9,10 +9,10 @@
 
 #include <stormo/base/version.h>
 #include <stormo/checkpoint/exchange.h>
+#include <stormo/checkpoint/file/staging.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/manifest.h>
-#include <stormo/checkpoint/shard.h>
-#include <stormo/checkpoint/staging.h>
+#include <stormo/checkpoint/format/manifest.h>
+#include <stormo/checkpoint/format/shard.h>
 
 namespace stormo::checkpoint {
 namespace {

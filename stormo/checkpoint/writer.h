@@ -3,7 +3,7 @@
 #include <string>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/piece.h>
+#include <stormo/checkpoint/format/piece.h>
 #include <stormo/comm/communicator.h>
 
 namespace stormo::checkpoint {

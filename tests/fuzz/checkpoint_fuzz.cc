@@ -1,7 +1,7 @@
 // The manifest of a checkpoint and the header of a safetensors file.
 #include <stormo/base/check.h>
-#include <stormo/checkpoint/manifest.h>
-#include <stormo/checkpoint/safetensors_header.h>
+#include <stormo/checkpoint/file/safetensors_header.h>
+#include <stormo/checkpoint/format/manifest.h>
 
 #include "tests/fuzz/fuzz.h"
 

@@ -8,8 +8,8 @@
 #include <torch/nn/module.h>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/run_identity.h>
-#include <stormo/checkpoint/run_lock.h>
+#include <stormo/checkpoint/file/run_lock.h>
+#include <stormo/checkpoint/format/run_identity.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/protocol/strads/scheduler.h>
 

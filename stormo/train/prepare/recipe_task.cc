@@ -12,7 +12,7 @@
 #include <stormo/base/check.h>
 #include <stormo/base/rng.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/manifest.h>
+#include <stormo/checkpoint/format/manifest.h>
 #include <stormo/data/text/text_windows.h>
 #include <stormo/model/generate.h>
 #include <stormo/model/gpt.h>

@@ -12,7 +12,7 @@
 
 #include <stormo/base/json_depth.h>
 #include <stormo/base/units.h>
-#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/file/checked_file.h>
 #include <stormo/model/registry.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/train/recipe/recipe_schema.h>

@@ -7,7 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/piece.h>
+#include <stormo/checkpoint/format/piece.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>

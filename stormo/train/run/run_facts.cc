@@ -11,7 +11,7 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/base/version.h>
-#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/file/checked_file.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/state/checkpoint.h>

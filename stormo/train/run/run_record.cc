@@ -5,7 +5,7 @@
 
 #include <stormo/base/json_depth.h>
 #include <stormo/base/replace_file.h>
-#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/file/checked_file.h>
 
 namespace stormo::train {
 namespace {

@@ -11,8 +11,8 @@
 
 #include <stormo/base/status.h>
 #include <stormo/checkpoint/async.h>
+#include <stormo/checkpoint/file/run_lock.h>
 #include <stormo/checkpoint/reader.h>
-#include <stormo/checkpoint/run_lock.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
 #include <stormo/model/chain.h>

@@ -10,8 +10,8 @@
 #include <torch/types.h>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/checked_file.h>
-#include <stormo/checkpoint/piece.h>
+#include <stormo/checkpoint/file/checked_file.h>
+#include <stormo/checkpoint/format/piece.h>
 #include <stormo/checkpoint/reader.h>
 #include <stormo/train/state/safetensors.h>
 #include <stormo/train/state/tensor_piece.h>

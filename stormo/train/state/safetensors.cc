@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include <stormo/checkpoint/safetensors_file.h>
+#include <stormo/checkpoint/file/safetensors_file.h>
 #include <stormo/tensor/memory.h>
 
 namespace stormo::train {

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/file/checked_file.h>
 
 namespace stormo::train {
 

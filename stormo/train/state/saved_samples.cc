@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/file/checked_file.h>
 
 namespace stormo::train {
 

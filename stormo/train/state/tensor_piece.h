@@ -7,7 +7,7 @@
 
 #include <torch/types.h>
 
-#include <stormo/checkpoint/box.h>
+#include <stormo/checkpoint/format/box.h>
 
 namespace stormo::train {
 

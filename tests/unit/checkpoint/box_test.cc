@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/checkpoint/box.h>
-#include <stormo/checkpoint/piece.h>
+#include <stormo/checkpoint/format/box.h>
+#include <stormo/checkpoint/format/piece.h>
 
 namespace stormo::checkpoint {
 namespace {

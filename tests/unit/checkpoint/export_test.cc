@@ -3,8 +3,8 @@
 #include <ctime>
 
 #include <stormo/checkpoint/export.h>
+#include <stormo/checkpoint/file/safetensors_file.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/safetensors_file.h>
 
 #include "saved.h"
 #include "tests/sanitized.h"

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <stormo/checkpoint/file/safetensors_file.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/manifest.h>
-#include <stormo/checkpoint/safetensors_file.h>
+#include <stormo/checkpoint/format/manifest.h>
 
 #include "allocation_peak.h"
 #include "saved.h"

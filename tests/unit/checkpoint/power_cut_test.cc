@@ -8,9 +8,9 @@
 #include <functional>
 #include <set>
 
-#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/file/checked_file.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/manifest.h>
+#include <stormo/checkpoint/format/manifest.h>
 
 #include "disk_log.h"
 #include "saved.h"

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include <stormo/checkpoint/export.h>
+#include <stormo/checkpoint/file/run_lock.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/run_lock.h>
 
 #include "saved.h"
 

@@ -11,9 +11,9 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/base/temporary_folder.h>
-#include <stormo/checkpoint/box.h>
+#include <stormo/checkpoint/file/safetensors_header.h>
+#include <stormo/checkpoint/format/box.h>
 #include <stormo/checkpoint/reader.h>
-#include <stormo/checkpoint/safetensors_header.h>
 #include <stormo/checkpoint/writer.h>
 
 // A small state without libtorch, and what saves it on several ranks.

@@ -9,7 +9,7 @@
 
 #include <stormo/base/temporary_folder.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/manifest.h>
+#include <stormo/checkpoint/format/manifest.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/run/run_checkpoint.h>
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>

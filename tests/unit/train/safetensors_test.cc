@@ -9,7 +9,7 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/base/temporary_folder.h>
-#include <stormo/checkpoint/safetensors_header.h>
+#include <stormo/checkpoint/file/safetensors_header.h>
 #include <stormo/train/state/safetensors.h>
 
 namespace stormo::train {

@@ -14,8 +14,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <stormo/checkpoint/file/run_lock.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/run_lock.h>
 #include <stormo/data/sampler.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/state/checkpoint.h>

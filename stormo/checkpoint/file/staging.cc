@@ -1,4 +1,4 @@
-#include <stormo/checkpoint/staging.h>
+#include <stormo/checkpoint/file/staging.h>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/file/checked_file.h>
 
 namespace stormo::checkpoint {
 namespace {

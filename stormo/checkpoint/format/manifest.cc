@@ -1,4 +1,4 @@
-#include <stormo/checkpoint/manifest.h>
+#include <stormo/checkpoint/format/manifest.h>
 
 #include <fmt/format.h>
 
@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <stormo/checkpoint/safetensors_header.h>
-#include <stormo/checkpoint/json_parts.inc>
+#include <stormo/checkpoint/file/safetensors_header.h>
+#include <stormo/checkpoint/format/json_parts.inc>
 
 namespace stormo::checkpoint {
 namespace {

@@ -1,4 +1,4 @@
-#include <stormo/checkpoint/safetensors_header.h>
+#include <stormo/checkpoint/file/safetensors_header.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

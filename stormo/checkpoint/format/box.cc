@@ -1,4 +1,4 @@
-#include <stormo/checkpoint/box.h>
+#include <stormo/checkpoint/format/box.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include <stormo/checkpoint/safetensors_file.h>
+#include <stormo/checkpoint/file/safetensors_file.h>
 
 #include <algorithm>
 #include <bit>

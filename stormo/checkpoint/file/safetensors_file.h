@@ -6,8 +6,8 @@
 #include <string>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/checked_file.h>
-#include <stormo/checkpoint/safetensors_header.h>
+#include <stormo/checkpoint/file/checked_file.h>
+#include <stormo/checkpoint/file/safetensors_header.h>
 
 namespace stormo::checkpoint {
 

@@ -1,9 +1,9 @@
-#include <stormo/checkpoint/piece.h>
+#include <stormo/checkpoint/format/piece.h>
 
 #include <algorithm>
 
-#include <stormo/checkpoint/box.h>
-#include <stormo/checkpoint/safetensors_header.h>
+#include <stormo/checkpoint/file/safetensors_header.h>
+#include <stormo/checkpoint/format/box.h>
 
 namespace stormo::checkpoint {
 

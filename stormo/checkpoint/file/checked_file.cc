@@ -1,5 +1,5 @@
 #define XXH_INLINE_ALL
-#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/file/checked_file.h>
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/manifest.h>
-#include <stormo/checkpoint/piece.h>
+#include <stormo/checkpoint/format/manifest.h>
+#include <stormo/checkpoint/format/piece.h>
 
 namespace stormo::checkpoint {
 

@@ -1,4 +1,4 @@
-#include <stormo/checkpoint/run_lock.h>
+#include <stormo/checkpoint/file/run_lock.h>
 
 #include <fcntl.h>
 #include <sys/file.h>

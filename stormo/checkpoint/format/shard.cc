@@ -1,4 +1,4 @@
-#include <stormo/checkpoint/shard.h>
+#include <stormo/checkpoint/format/shard.h>
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include <stormo/checkpoint/safetensors_file.h>
+#include <stormo/checkpoint/file/safetensors_file.h>
 
 namespace stormo::checkpoint {
 namespace {

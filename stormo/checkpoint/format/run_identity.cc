@@ -1,8 +1,8 @@
-#include <stormo/checkpoint/run_identity.h>
+#include <stormo/checkpoint/format/run_identity.h>
 
 #include <utility>
 
-#include <stormo/checkpoint/staging.h>
+#include <stormo/checkpoint/file/staging.h>
 
 namespace stormo::checkpoint {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/checkpoint/box.h>
-#include <stormo/checkpoint/checked_file.h>
-#include <stormo/checkpoint/run_identity.h>
+#include <stormo/checkpoint/file/checked_file.h>
+#include <stormo/checkpoint/format/box.h>
+#include <stormo/checkpoint/format/run_identity.h>
 
 namespace stormo::checkpoint {
 
