@@ -15,7 +15,7 @@
 #include <stormo/data/prefetch.h>
 #include <stormo/data/sampler.h>
 #include <stormo/data/tensor_dataset.h>
-#include <stormo/train/run/run_checkpoint.h>
+#include <stormo/train/checkpoint/run_checkpoint.h>
 #include <stormo/train/run/trainer.h>
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>
 #include <stormo/train/world/init.h>

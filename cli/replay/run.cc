@@ -13,7 +13,7 @@
 #include <stormo/base/printable.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
-#include <stormo/train/run/run_record.h>
+#include <stormo/train/record/run_record.h>
 #include <stormo/train/simulate/replay.h>
 #include <stormo/train/state/checkpoint.h>
 

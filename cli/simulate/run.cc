@@ -21,13 +21,13 @@
 #include <stormo/data/sampler.h>
 #include <stormo/launch/environment.h>
 #include <stormo/server/ledger/record_times.h>
+#include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
-#include <stormo/train/run/evaluate.h>
-#include <stormo/train/run/run_record.h>
+#include <stormo/train/record/run_record.h>
+#include <stormo/train/server_store/elastic_store.h>
 #include <stormo/train/simulate/simulated_training.h>
 #include <stormo/train/state/checkpoint.h>
-#include <stormo/train/store/elastic_store.h>
 
 namespace stormo::cli {
 namespace {

@@ -21,8 +21,8 @@
 #include <stormo/strads/run.h>
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/blocks/block_training.h>
+#include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/failure.h>
-#include <stormo/train/run/evaluate.h>
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/state/checkpoint.h>

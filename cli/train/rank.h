@@ -10,7 +10,7 @@
 #include <stormo/base/status.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/recipe/recipe.h>
-#include <stormo/train/run/rank_session.h>
+#include <stormo/train/worker/rank_session.h>
 #include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {

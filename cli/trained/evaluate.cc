@@ -14,9 +14,9 @@
 #include <stormo/base/printable.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
+#include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/predict/class_report.h>
 #include <stormo/train/prepare/recipe_task.h>
-#include <stormo/train/run/evaluate.h>
 
 namespace stormo::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <stormo/base/rng.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/agreement/replica_check.h>
-#include <stormo/train/run/run_record.h>
+#include <stormo/train/record/run_record.h>
 #include <stormo/train/run/training_run.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>

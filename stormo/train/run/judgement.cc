@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include <stormo/train/run/evaluate.h>
+#include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/run/training_run.h>
 
 namespace stormo::train {

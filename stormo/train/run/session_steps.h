@@ -7,8 +7,9 @@
 #include <stormo/base/clock.h>
 #include <stormo/server/coordinator/step_coordinator.h>
 #include <stormo/server/ledger.h>
+#include <stormo/server/coordinator/step_coordinator.h>
 #include <stormo/server/worker/worker_session.h>
-#include <stormo/train/run/task_loader.h>
+#include <stormo/train/worker/task_loader.h>
 
 namespace stormo::train {
 

@@ -16,20 +16,20 @@
 #include <stormo/observe/records.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/autograd/precision.h>
+#include <stormo/train/checkpoint/run_state.h>
+#include <stormo/train/evaluation/evaluate.h>
+#include <stormo/train/evaluation/segment_parts.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/record/step_log.h>
 #include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/run/averaging_schedule.h>
-#include <stormo/train/run/evaluate.h>
-#include <stormo/train/run/run_state.h>
-#include <stormo/train/run/segment_parts.h>
 #include <stormo/train/run/session_steps.h>
-#include <stormo/train/run/step_log.h>
 #include <stormo/train/run/stop_signal.h>
-#include <stormo/train/run/worker_progress.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/task.h>
+#include <stormo/train/worker/worker_progress.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <stormo/train/parameters/model_parameters.h>
-#include <stormo/train/store/elastic_store.h>
+#include <stormo/train/server_store/elastic_store.h>
 
 namespace stormo::train {
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/server_store/served_parameters.h>
 #include <stormo/train/simulate/private_shards.h>
 #include <stormo/train/simulate/simulated_workers.h>
 #include <stormo/train/simulate/worker_gradients.h>
-#include <stormo/train/store/served_parameters.h>
 
 namespace stormo::train {
 

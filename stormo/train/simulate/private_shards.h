@@ -6,7 +6,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/server/shard/host_shard.h>
-#include <stormo/train/store/served_parameters.h>
+#include <stormo/train/server_store/served_parameters.h>
 #include <stormo/transport/memory/memory_file.h>
 
 namespace stormo::train {

@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
+#include <stormo/train/server_store/local_copy.h>
+#include <stormo/train/server_store/served_parameters.h>
 #include <stormo/train/simulate/private_shards.h>
 #include <stormo/train/simulate/simulated_workers.h>
 #include <stormo/train/simulate/worker_gradients.h>
-#include <stormo/train/store/local_copy.h>
-#include <stormo/train/store/served_parameters.h>
 
 namespace stormo::train {
 

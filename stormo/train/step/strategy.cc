@@ -13,13 +13,13 @@
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/tensor/memory.h>
+#include <stormo/train/model_parallel/model_parallel_store.h>
+#include <stormo/train/server_store/elastic_store.h>
+#include <stormo/train/server_store/served_store.h>
+#include <stormo/train/server_store/server_averaged_store.h>
 #include <stormo/train/store/averaged_store.h>
-#include <stormo/train/store/elastic_store.h>
 #include <stormo/train/store/host_shared_store.h>
-#include <stormo/train/store/model_parallel_store.h>
 #include <stormo/train/store/replicated_store.h>
-#include <stormo/train/store/served_store.h>
-#include <stormo/train/store/server_averaged_store.h>
 #include <stormo/train/store/sharded_store.h>
 
 namespace stormo::train {

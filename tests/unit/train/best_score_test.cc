@@ -1,4 +1,4 @@
-#include <stormo/train/run/best_score.h>
+#include <stormo/train/evaluation/best_score.h>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <stormo/train/run/evaluate.h>
+#include <stormo/train/evaluation/evaluate.h>
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>

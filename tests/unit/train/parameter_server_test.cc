@@ -27,12 +27,12 @@
 #include <stormo/base/rng.h>
 #include <stormo/server/ledger/record_times.h>
 #include <stormo/server/ledger/shard_record.h>
-#include <stormo/train/run/run_record.h>
+#include <stormo/train/record/run_record.h>
 #include <stormo/train/run/trainer.h>
+#include <stormo/train/server_store/served_parameters.h>
 #include <stormo/train/simulate/replay.h>
 #include <stormo/train/simulate/simulated_training.h>
 #include <stormo/train/state/checkpoint.h>
-#include <stormo/train/store/served_parameters.h>
 
 #include "toy.h"
 #include "trainer_run.h"

@@ -10,8 +10,8 @@
 #include <stormo/base/temporary_folder.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/format/manifest.h>
+#include <stormo/train/checkpoint/run_checkpoint.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
-#include <stormo/train/run/run_checkpoint.h>
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>
 #include <stormo/train/state/checkpoint.h>
 

@@ -1,5 +1,5 @@
 // A model of which ranks have parts, looked at one segment at a time.
-#include <stormo/train/run/segment_parts.h>
+#include <stormo/train/evaluation/segment_parts.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <stormo/parallel/sharding/sharded.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/agreement/replica_check.h>
-#include <stormo/train/run/evaluate.h>
+#include <stormo/train/evaluation/evaluate.h>
 
 #include "tests/unit/train/plan_run.h"
 #include "tests/unit/train/toy.h"

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <stormo/server/process/shard_server.h>
-#include <stormo/train/run/rank_session.h>
+#include <stormo/train/worker/rank_session.h>
 
 #include "tests/unit/train/run_of_one_process.h"
 #include "trainer_run.h"

@@ -18,7 +18,7 @@
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/server/process/shard_server.h>
 #include <stormo/train/estimate/step_sizes.h>
-#include <stormo/train/run/rank_session.h>
+#include <stormo/train/worker/rank_session.h>
 
 #include "tests/unit/train/plan_run.h"
 #include "trainer_run.h"

@@ -1,0 +1,456 @@
+#include <stormo/train/model_parallel/model_parallel_store.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <stormo/parallel/sharding/sharded.h>
+#include <stormo/plan/project.h>
+#include <stormo/tensor/bridge.h>
+#include <stormo/tensor/memory.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/state/slice_pieces.h>
+#include <stormo/train/store/averaged_store.h>
+#include <stormo/train/store/whole_norms.h>
+
+namespace stormo::train {
+namespace {
+
+/// The parameter of a piece: its own name, or of its state "optimizer.<slot>.<parameter>".
+std::string_view parameter_of(std::string_view piece) {
+  if (!piece.starts_with("optimizer.")) return piece;
+  return piece.substr(piece.find('.', piece.find('.') + 1) + 1);
+}
+
+/// Whether a piece of state is one number, not of the form of its parameter.
+bool is_step_count(std::string_view piece) { return piece.starts_with("optimizer.step."); }
+
+/// Whether the ranks of a replica add up gradients by themselves.
+bool is_sum(const plan::Action& a) {
+  return a.kind == plan::ActionKind::kSumTied || a.kind == plan::ActionKind::kSumWhole;
+}
+
+/// The plan as replicas of a part see it.
+plan::StepPlan without_sums(plan::StepPlan plan) {
+  std::erase_if(plan.actions, is_sum);
+  return plan;
+}
+
+}  // namespace
+
+/// While it lives, all parameters that some segments read are whole.
+class ModelParallelStore::Shown {
+ public:
+  Shown(ModelParallelStore& store, plan::Range segments) : store_(store), segments_(segments) {
+    store_.gather(segments_);
+  }
+  ~Shown() { store_.release(segments_); }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+
+ private:
+  ModelParallelStore& store_;
+  plan::Range segments_;
+};
+
+ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
+                                       const std::shared_ptr<torch::nn::Module>& module,
+                                       const OptimizerOptions& options, const ReductionOptions& how,
+                                       const ShardingOptions& sharding,
+                                       const MaterializeSegment& bring, const Serve& serve)
+    : ModelParallelStore(groups, plan, module) {  // from here on the destructor tidies up
+  if (!optim::updates_ranges(options.kind)) {
+    throw Error(
+        invalid_argument("this optimizer needs all gradients in one place; ranks with parts of a "
+                         "model have their own: use another optimizer"));
+  }
+  const auto parameters = module->named_parameters();
+  if (static_cast<int>(parameters.size()) != num_parameters(plan.model)) {
+    throw Error(Status(Code::kBadPlan, "the plan is for another model: it has " +
+                                           std::to_string(num_parameters(plan.model)) +
+                                           " parameters, the module " +
+                                           std::to_string(parameters.size())));
+  }
+  const MaterializeSegment keep_part = [&](std::size_t s) {
+    add_segment(plan.model, s, parameters, bring);
+  };
+  if (is_sharded_) {
+    shard(plan, module, options, sharding, keep_part);
+  } else {
+    for (std::size_t s = 0; s < segments_.size(); ++s) keep_part(s);
+    if (is_remote(plan)) {
+      serve_part(*module, serve);
+    } else {
+      replicate(plan, *module, options, how);
+    }
+  }
+  own_->on_done([this](const plan::Action& a) { done(a); });
+  compute_alone(all(), false);
+}
+
+ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
+                                       const std::shared_ptr<torch::nn::Module>& module)
+    : groups_(groups),
+      axes_(model_axes(plan.mesh)),
+      reads_(parameters_read(plan.model)),
+      is_sharded_(plan.mesh.find(parallel::kShardAxis) >= 0),
+      saves_(copy_of_model(plan.mesh, groups.world().rank()).index == 0) {
+  if (plan.mesh.find(plan::kStageAxis) >= 0) {
+    pipeline_ = groups.over({plan::kStageAxis}).take_or_throw();
+    link_.emplace(*pipeline_);
+  }
+  if (plan.mesh.find(plan::kTensorAxis) >= 0) {
+    tensor_ = groups.over({plan::kTensorAxis}).take_or_throw();
+    split_.emplace(*tensor_, plan.sequence_parallel);
+    chain_ = std::dynamic_pointer_cast<model::Chain>(module);
+  }
+  for (const plan::SegmentShape& s : plan.model.segments) segments_.emplace_back(s.name, s.stage);
+}
+
+void ModelParallelStore::add_segment(
+    const plan::ModelShape& model, std::size_t segment,
+    const torch::OrderedDict<std::string, torch::Tensor>& parameters,
+    const MaterializeSegment& bring) {
+  take_slices();
+  const plan::Stages stages(model);
+  const std::size_t first = parameters_.size();
+  const auto& shapes = model.segments[segment].parameters;
+  std::vector<bool> had_memory;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    had_memory.push_back(tensor::has_memory(parameters[first + i].value()));
+  }
+  if (bring) bring(segment);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const auto& p = parameters[first + i];
+    add(p.key(), p.value(), shapes[i], stages.of_parameter(static_cast<int>(first + i)));
+    parameters_.back().came_without_memory = !had_memory[i];
+  }
+}
+
+// What is sharded becomes a view of a flat buffer.
+void ModelParallelStore::add(const std::string& name, const torch::Tensor& tensor,
+                             const plan::ParameterShape& shape, std::vector<int> stages) {
+  numbers_.emplace(name, parameters_.size());
+  Parameter& p = parameters_.emplace_back(Parameter{.named = {.name = name, .tensor = tensor},
+                                                    .stages = std::move(stages),
+                                                    .split = shape.split,
+                                                    .whole = tensor.sizes().vec()});
+  const bool is_own_storage = tensor.storage().nbytes() == tensor.nbytes();
+  p.has_storage = is_own_storage && !(is_sharded_ && has(p));
+  if (!has(p)) {
+    if (p.has_storage) tensor::set_memory(tensor, false);
+  } else if (split_ && p.split.units > 0) {
+    p.slice = tensor::slice(tensor, p.split, split_->part());
+    p.named.tensor.set_data(p.slice);
+  }
+}
+
+void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
+                                   const OptimizerOptions& options, const ReductionOptions& how) {
+  WholeNorms norms = whole_norms(groups_, plan);
+  std::vector<NamedParameter> own;
+  std::vector<OwnedRange> owned;
+  for (const NamedParameter& p : trainable_parameters(module)) {
+    if (!has(parameter(p.name))) continue;
+    own.push_back(p);
+    owned.push_back({.end = p.tensor.numel(), .counts = norms.counts(p.name)});
+  }
+  auto optimizer = std::make_unique<FusedOptimizer>(options, std::move(own), std::move(owned),
+                                                    std::move(norms.sum));
+  fused_ = optimizer.get();
+  if (is_diverged(plan)) {
+    own_ = std::make_unique<AveragedStore>(
+        groups_, std::move(optimizer), [this](const std::string& name) { return counts(name); });
+    return;
+  }
+  auto replicas = std::make_unique<ReplicatedStore>(groups_, std::move(optimizer), how);
+  replicas_ = replicas.get();
+  own_ = std::move(replicas);
+}
+
+void ModelParallelStore::shard(const plan::StepPlan& plan,
+                               const std::shared_ptr<torch::nn::Module>& module,
+                               const OptimizerOptions& options, const ShardingOptions& sharding,
+                               const MaterializeSegment& keep_part) {
+  auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding, keep_part);
+  shards_ = shards.get();
+  own_ = std::move(shards);
+  take_slices();
+}
+
+void ModelParallelStore::serve_part(const torch::nn::Module& module, const Serve& serve) {
+  std::vector<NamedParameter> part;
+  for (const NamedParameter& p : trainable_parameters(module)) {
+    if (counts(p.name) && p.tensor.numel() > 0) part.push_back(p);
+  }
+  std::unique_ptr<ServedStore> served = serve(std::move(part));
+  served_ = served.get();
+  fused_ = &served->optimizer();
+  own_ = std::move(served);
+}
+
+// Slices that are sharded by now are views of a flat buffer: else their memory would stay. Those
+// that servers have are what the last pull shows.
+void ModelParallelStore::take_slices() {
+  if (!is_sharded_ && served_ == nullptr) return;
+  for (Parameter& p : parameters_) {
+    if (p.slice.defined()) p.slice = p.named.tensor.detach();
+  }
+}
+
+// A module whose parameters have no memory would crash whoever reads them. What came without
+// memory goes without: there may be too little of it.
+ModelParallelStore::~ModelParallelStore() {
+  if (chain_ != nullptr) chain_->compute_with(nullptr);
+  if (served_ != nullptr) own_.reset();  // it keeps the values that it shows
+  if (kept_) return;
+  for (Parameter& p : parameters_) {
+    if (p.came_without_memory) {
+      if (p.slice.defined()) {
+        p.named.tensor.set_data(tensor::without_memory(p.whole, p.slice.scalar_type()));
+      }
+    } else if (p.slice.defined()) {
+      p.named.tensor.set_data(torch::empty(p.whole, p.slice.options()));
+    } else if (p.has_storage) {
+      tensor::set_memory(p.named.tensor, true);
+    }
+  }
+}
+
+bool ModelParallelStore::has(const Parameter& p) const {
+  return std::ranges::count(p.stages, stage()) > 0;
+}
+
+const ModelParallelStore::Parameter& ModelParallelStore::parameter(std::string_view name) const {
+  return parameters_[numbers_.find(name)->second];
+}
+
+Status ModelParallelStore::check(const plan::StepPlan& plan) const {
+  if (plan.sequence_parallel != (split_ && split_->sequence_parallel())) {
+    return Status(Code::kBadPlan, plan.sequence_parallel
+                                      ? "the plan has parts of positions, the store has none"
+                                      : "the store has parts of positions, the plan has none");
+  }
+  if (fused_ != nullptr) STORMO_RETURN_IF_ERROR(check_norms(plan, fused_->options().kind));
+  return own_->check(without_sums(plan));
+}
+
+void ModelParallelStore::follow(const plan::StepPlan& plan) { own_->follow(without_sums(plan)); }
+
+Status ModelParallelStore::perform(const plan::Action& action, double weight) {
+  if (!is_sum(action)) {
+    STORMO_RETURN_IF_ERROR(own_->perform(action, weight));
+    if (action.kind != plan::ActionKind::kPull) return {};
+    STORMO_RETURN_IF_ERROR(give_whole_values());
+    return give_tied_values();
+  }
+  STORMO_RETURN_IF_ERROR(action.kind == plan::ActionKind::kSumWhole
+                             ? sum_whole(action.range)
+                             : sum_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
+  done(action);
+  return {};
+}
+
+// All of one type together. The ranks computed the same samples, so the same gradients are there.
+Status ModelParallelStore::sum_whole(plan::Range range) {
+  std::map<torch::ScalarType, std::vector<comm::Buffer>> terms;
+  for (int i = range.first; i <= range.last; ++i) {
+    const Parameter& p = parameters_[static_cast<std::size_t>(i)];
+    torch::Tensor& gradient = p.named.tensor.mutable_grad();
+    if (p.split.units > 0 || !has(p) || !gradient.defined()) continue;
+    gradient = gradient.contiguous();
+    terms[gradient.scalar_type()].push_back(tensor::buffer_of(gradient));
+  }
+  for (const auto& [type, buffers] : terms) {
+    STORMO_RETURN_IF_ERROR(tensor_->all_reduce(buffers, comm::ReduceOp::kSum));
+  }
+  return {};
+}
+
+// Also of what another rank pushes.
+void ModelParallelStore::zero_grad() {
+  own_->zero_grad();
+  if (served_ == nullptr) return;
+  for (Parameter& p : parameters_) {
+    if (has(p) && !counts(p.named.name)) p.named.tensor.mutable_grad().reset();
+  }
+}
+
+// What several ranks have counts once.
+Result<double> ModelParallelStore::squares() {
+  const auto counted = [this](const std::string& name) { return counts(name); };
+  if (shards_ != nullptr) return shards_->squares(counted);
+  if (replicas_ != nullptr) STORMO_RETURN_IF_ERROR(replicas_->finish_averages());
+  return fused_->gradient_squares(counted);
+}
+
+Result<double> ModelParallelStore::gradient_norm() {
+  STORMO_ASSIGN_OR_RETURN(double sum, squares());
+  std::vector<std::string> over = axes_;
+  if (shards_ != nullptr) over.emplace_back(parallel::kShardAxis);
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(over));
+  STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(&sum, 1), comm::ReduceOp::kSum));
+  return std::sqrt(sum);
+}
+
+// Of the first replica, whose ranks are the first ones.
+Rank ModelParallelStore::owner_of_buffer(const std::string& name) const {
+  const plan::Mesh& mesh = groups_.mesh();
+  int ranks_of_stage = 1;
+  for (std::size_t inner = mesh.axes.size();
+       inner-- > 0 && mesh.axes[inner].name != plan::kStageAxis;) {
+    ranks_of_stage *= mesh.axes[inner].size;
+  }
+  for (const auto& [segment, stage] : segments_) {
+    if (name.starts_with(segment + ".")) return stage * ranks_of_stage;
+  }
+  return 0;
+}
+
+std::vector<std::size_t> ModelParallelStore::read_by(plan::Range segments) const {
+  std::set<std::size_t> out;
+  for (int s = segments.first; s <= segments.last; ++s) {
+    for (const int p : reads_[static_cast<std::size_t>(s)]) {
+      out.insert(static_cast<std::size_t>(p));
+    }
+  }
+  return {out.begin(), out.end()};
+}
+
+void ModelParallelStore::gather(plan::Range segments) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<std::size_t> read = read_by(segments);
+  whole_shards_ = own_->readable_segments(segments);
+  throw_if_error(give_whole_values());
+  if (split_) join_slices(read);
+  compute_alone(segments, true);
+  if (pipeline_ == nullptr) return;
+  std::vector<std::vector<comm::Buffer>> by_owner(static_cast<std::size_t>(pipeline_->size()));
+  for (const std::size_t i : read) {
+    const Parameter& p = parameters_[i];
+    if (p.named.tensor.numel() == 0) continue;
+    if (p.has_storage) tensor::set_memory(p.named.tensor, true);
+    by_owner[static_cast<std::size_t>(p.stages.front())].push_back(
+        tensor::buffer_of(p.named.tensor.detach()));
+  }
+  for (std::size_t owner = 0; owner < by_owner.size(); ++owner) {
+    if (by_owner[owner].empty()) continue;
+    throw_if_error(pipeline_->broadcast(by_owner[owner], static_cast<Rank>(owner)));
+  }
+}
+
+void ModelParallelStore::join_slices(const std::vector<std::size_t>& parameters) {
+  for (const std::size_t i : parameters) {
+    Parameter& p = parameters_[i];
+    if (!p.slice.defined()) continue;
+    const std::int64_t unit = c10::multiply_integers(p.whole) / p.split.units;
+    std::vector<torch::Tensor> slices;
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < tensor_->size(); ++r) {
+      counts.push_back(plan::share(p.split, tensor_->size(), r).size() * unit);
+    }
+    const torch::Tensor all = torch::empty(c10::multiply_integers(p.whole), p.slice.options());
+    throw_if_error(tensor_->all_gather(tensor::buffer_of(p.slice), tensor::buffer_of(all), counts));
+    std::vector<std::int64_t> sizes = p.whole;
+    for (const torch::Tensor& flat : all.split_with_sizes(counts)) {
+      sizes[static_cast<std::size_t>(p.split.dim)] = -1;
+      slices.push_back(flat.view(sizes));
+    }
+    p.named.tensor.set_data(tensor::join(slices, p.split));
+  }
+}
+
+void ModelParallelStore::compute_alone(plan::Range segments, bool alone) {
+  if (chain_ == nullptr) return;
+  for (int s = segments.first; s <= segments.last; ++s) {
+    chain_->segments()[static_cast<std::size_t>(s)]->compute_with(alone ? nullptr : split_group());
+  }
+}
+
+void ModelParallelStore::release(plan::Range segments) {
+  if (kept_) return;
+  for (const std::size_t i : read_by(segments)) {
+    Parameter& p = parameters_[i];
+    if (p.slice.defined()) p.named.tensor.set_data(p.slice);
+    if (p.has_storage && !has(p)) tensor::set_memory(p.named.tensor, false);
+  }
+  whole_shards_.reset();
+  compute_alone(segments, false);
+}
+
+std::shared_ptr<void> ModelParallelStore::readable_segments(plan::Range segments) {
+  return std::make_shared<Shown>(*this, segments);
+}
+
+std::shared_ptr<void> ModelParallelStore::readable() { return readable_segments(all()); }
+
+void ModelParallelStore::keep_values() {
+  own_->keep_values();
+  gather(all());
+  kept_ = true;
+}
+
+bool ModelParallelStore::has_first_units(const Parameter& p) const {
+  if (!split_) return true;
+  if (!p.slice.defined()) return split_->part().index == 0;
+  const plan::Share mine = share(p.split, split_->part().parts, split_->part().index);
+  return mine.begin == 0 && mine.size() > 0;
+}
+
+std::vector<TensorPiece> ModelParallelStore::own_pieces() const {
+  if (shards_ != nullptr) return shards_->pieces();
+  std::vector<TensorPiece> out;
+  if (!saves_) return out;
+  if (served_ != nullptr) out = served_->pieces();
+  for (const Parameter& p : parameters_) {
+    const bool has_it = served_ != nullptr && p.named.tensor.requires_grad();
+    if (!has(p) || has_it) continue;
+    const torch::Tensor values = p.slice.defined() ? p.slice : p.named.tensor.detach();
+    out.push_back({.name = p.named.name,
+                   .shape = values.sizes().vec(),
+                   .begin = 0,
+                   .end = values.numel(),
+                   .values = values.flatten()});
+  }
+  if (served_ != nullptr) return out;
+  const std::vector<TensorPiece> state = fused_->state_pieces();
+  out.insert(out.end(), state.begin(), state.end());
+  return out;
+}
+
+std::vector<TensorPiece> ModelParallelStore::pieces() const {
+  std::vector<TensorPiece> out;
+  for (TensorPiece& piece : own_pieces()) {
+    const Parameter& p = parameter(parameter_of(piece.name));
+    const bool is_equal = is_step_count(piece.name);  // on all ranks of a stage that have some of p
+    const bool counts = is_equal ? has_first_units(p) : is_first(p);
+    if (!is_own(p) || !counts) continue;
+    if (!p.slice.defined() || is_equal) {
+      out.push_back(std::move(piece));
+      continue;
+    }
+    const auto of_whole =
+        pieces_of_whole(piece, p.slice.sizes().vec(), p.whole, p.split, split_->part());
+    out.insert(out.end(), of_whole.begin(), of_whole.end());
+  }
+  return out;
+}
+
+Status ModelParallelStore::load_state(const ReadState& read) {
+  const ReadState read_slice = [&](const std::string& name, std::int64_t begin,
+                                   std::int64_t end) -> Result<torch::Tensor> {
+    const Parameter& p = parameter(parameter_of(name));
+    if (!p.slice.defined() || is_step_count(name)) return read(name, begin, end);
+    STORMO_ASSIGN_OR_RETURN(const torch::Tensor all,
+                            read(name, 0, c10::multiply_integers(p.whole)));
+    if (!all.defined()) return all;
+    return tensor::slice(all.view(p.whole), p.split, split_->part()).flatten().slice(0, begin, end);
+  };
+  if (served_ != nullptr) return served_->load_state(read_slice);
+  return shards_ != nullptr ? shards_->load_state(read_slice) : fused_->load_state(read_slice);
+}
+
+}  // namespace stormo::train

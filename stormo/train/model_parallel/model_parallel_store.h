@@ -1,0 +1,163 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <stormo/model/chain.h>
+#include <stormo/tensor/split.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/server_store/served_store.h>
+#include <stormo/train/store/replicated_store.h>
+#include <stormo/train/store/sharded_store.h>
+#include <stormo/train/world/axis_groups.h>
+#include <stormo/train/world/stage_link.h>
+
+namespace stormo::train {
+
+/// What one rank has of a model that is cut over ranks, with its optimizer state: the parameters of
+/// its stage of a pipeline, and its slices of those that the model splits. Copies of a part average
+/// its gradients, or now and then the part itself, or each has a shard of it; or servers have it.
+/// Of these a parameter that several stages read is the first one's, and one that is not split the
+/// first rank's of its stage, which gives the others the values that it pulls. Between steps,
+/// parameters of other stages have no memory, and the module has slices in place of split
+/// parameters; readable() gathers the whole.
+class ModelParallelStore final : public ParameterStore {
+ public:
+  /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all
+  /// ranks. `module` is a model::Chain where the plan has plan::kTensorAxis. `sharding` counts
+  /// where the plan shards the parts. `bring`: see make_store(); empty where the module has values.
+  /// `serve` makes the store of this rank's part where the plan has it on servers.
+  using Serve = std::function<std::unique_ptr<ServedStore>(std::vector<NamedParameter> part)>;
+  ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
+                     const std::shared_ptr<torch::nn::Module>& module,
+                     const OptimizerOptions& options, const ReductionOptions& how,
+                     const ShardingOptions& sharding, const MaterializeSegment& bring = {},
+                     const Serve& serve = {});
+  ~ModelParallelStore() override;
+
+  Status check(const plan::StepPlan& plan) const override;
+  void follow(const plan::StepPlan& plan) override;
+  void begin_backward(bool last) override { own_->begin_backward(last); }
+  Status perform(const plan::Action& action, double weight) override;
+  Status make_readable(plan::Range segments) override { return own_->make_readable(segments); }
+  Result<double> gradient_norm() override;
+  Status update(const ParameterRange& range, const StepRate& rate) override {
+    return own_->update(range, rate);
+  }
+  Status push(const plan::Action& action, const StepRate& rate, double weight) override {
+    return own_->push(action, rate, weight);
+  }
+  Status leave() override { return own_->leave(); }
+  Status join() override { return own_->join(); }
+  /// Of the shards of this rank's part.
+  Result<std::vector<ShardReport>> shard_reports() const override { return own_->shard_reports(); }
+  double consensus_squares() const override { return own_->consensus_squares(); }
+  void zero_grad() override;
+  StageLink* stages() override { return link_ ? &*link_ : nullptr; }
+  const tensor::TensorParallelGroup* split_group() const override {
+    return split_ ? &*split_ : nullptr;
+  }
+  Rank owner_of_buffer(const std::string& name) const override;
+
+  bool always_readable() const override { return false; }
+  std::shared_ptr<void> readable() override;
+  std::shared_ptr<void> readable_segments(plan::Range segments) override;
+  void keep_values() override;
+  Optimizer& optimizer() override { return own_->optimizer(); }
+  bool whole() const override { return false; }
+  std::vector<TensorPiece> pieces() const override;
+  Status load_state(const ReadState& read) override;
+
+ private:
+  /// A parameter of the module, by its number in the plan.
+  struct Parameter {
+    NamedParameter named;
+    std::vector<int> stages;               // that have it; the first one owns it
+    bool has_storage = true;               // of its own, which can be freed
+    bool came_without_memory = false;      // until its values were brought
+    plan::Split split = {};                // units 0: ranks of a stage have the whole
+    std::vector<std::int64_t> whole = {};  // sizes
+    torch::Tensor slice = {};              // of this rank, if it is split and this stage has it
+  };
+  class Shown;
+
+  ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
+                     const std::shared_ptr<torch::nn::Module>& module);
+  plan::Range all() const { return {0, static_cast<int>(segments_.size()) - 1}; }
+  int stage() const { return link_ ? link_->stage() : 0; }
+  bool is_own(const Parameter& p) const { return p.stages.front() == stage(); }
+  bool has(const Parameter& p) const;
+  /// Whether this rank is the one of its stage whose copy of `p` counts.
+  bool is_first(const Parameter& p) const {
+    return p.slice.defined() || !split_ || split_->part().index == 0;
+  }
+  /// Whether it is the first of its stage that has some of `p`.
+  bool has_first_units(const Parameter& p) const;
+  const Parameter& parameter(std::string_view name) const;
+  /// Whether this rank's values of it count in a sum over the ranks of a replica.
+  bool counts(const std::string& name) const {
+    const Parameter& p = parameter(name);
+    return is_own(p) && is_first(p);
+  }
+  /// Brings the values of a segment, and keeps this rank's part of them.
+  void add_segment(const plan::ModelShape& model, std::size_t segment,
+                   const torch::OrderedDict<std::string, torch::Tensor>& parameters,
+                   const MaterializeSegment& bring);
+  void take_slices();
+  void add(const std::string& name, const torch::Tensor& tensor, const plan::ParameterShape& shape,
+           std::vector<int> stages);
+  /// The module has all that `segments` read; back to this rank's part of it.
+  void gather(plan::Range segments);
+  void release(plan::Range segments);
+  std::vector<std::size_t> read_by(plan::Range segments) const;
+  void join_slices(const std::vector<std::size_t>& parameters);
+  void compute_alone(plan::Range segments, bool alone);
+  Status sum_tied(Parameter& p);
+  /// `gradient` is this stage's term, and becomes the sum over the stages that have the parameter.
+  Status sum_over_stages(const Parameter& p, torch::Tensor& gradient);
+  Result<torch::Tensor> receive_tied(int stage, StageLink::Key key, torch::IntArrayRef like);
+  Status sum_whole(plan::Range range);
+  void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
+                 const OptimizerOptions& options, const ReductionOptions& how);
+  void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
+             const OptimizerOptions& options, const ShardingOptions& sharding,
+             const MaterializeSegment& keep_part);
+  void serve_part(const torch::nn::Module& module, const Serve& serve);
+  /// Of what servers have: the other ranks of a stage get the values of what is not split.
+  Status give_whole_values();
+  /// After a pull: the other stages that read a parameter get the owner's values.
+  Status give_tied_values();
+  /// Of the gradients that count on this rank.
+  Result<double> squares();
+  /// What a copy of this part saves, of the tensors that this rank has.
+  std::vector<TensorPiece> own_pieces() const;
+
+  const AxisGroups& groups_;
+  std::vector<std::string> axes_;  // over which the model is cut
+  comm::Communicator* pipeline_ = nullptr;
+  comm::Communicator* tensor_ = nullptr;  // computes layers together
+  std::optional<StageLink> link_;
+  std::optional<tensor::TensorParallelGroup> split_;
+  std::shared_ptr<model::Chain> chain_;                // null: nothing is split
+  std::vector<std::pair<std::string, int>> segments_;  // names, and their stages
+  std::vector<std::vector<int>> reads_;                // parameters, by segment
+  std::vector<Parameter> parameters_;
+  std::map<std::string, std::size_t, std::less<>> numbers_;  // of the parameters, by name
+  std::unique_ptr<ParameterStore> own_;                      // of this rank's part
+  ReplicatedStore* replicas_ = nullptr;  // own_, if copies of the part are replicas
+  ServedStore* served_ = nullptr;        // own_, if servers have the part
+  FusedOptimizer* fused_ = nullptr;      // of what is no shard
+  ShardedStore* shards_ = nullptr;       // own_, if they have shards
+  bool is_sharded_ = false;              // this rank's part, over others that have it
+  bool saves_ = false;                   // replicas have the same: one of them saves it
+  std::shared_ptr<void> whole_shards_;   // while segments are whole
+  bool kept_ = false;
+};
+
+}  // namespace stormo::train
