@@ -20,7 +20,7 @@
 #include <cli/plan/trace_times.h>
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_crossings.h>
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/plan/project.h>
 

@@ -8,7 +8,7 @@
 #include <cli/plan/load.h>
 #include <cli/plan/output.h>
 #include <stormo/analysis/schedule/verify.h>
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/schedule/builders.h>
 
 namespace stormo::cli {

@@ -1,6 +1,6 @@
 #include <stormo/parallel/pass.h>
 
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 
 namespace stormo::parallel {
 

@@ -12,8 +12,8 @@
 namespace stormo::plan {
 
 /// The kind of an action of a training step. An action uses the parameters, gradients and optimizer
-/// state of its range; analysis/step/step_verify.h lists the inputs and outputs of each kind. What
-/// else is true of a kind in every plan stands in its row, see ActionRow.
+/// state of its range; analysis/verify/step_verify.h lists the inputs and outputs of each kind.
+/// What else is true of a kind in every plan stands in its row, see ActionRow.
 enum class ActionKind : std::uint8_t {
   kLoad,   ///< loads the local batch: this rank's share of the global batch
   kCount,  ///< adds up the weights of all ranks' gradients; with servers of those of a worker

@@ -22,6 +22,5 @@ inline constexpr std::size_t kMaxInnerSums = 1024;          // of a segment
 inline constexpr std::size_t kMaxStateCrossings = 1 << 16;  // of an exchange
 inline constexpr int kMaxExtent = 1 << 20;                  // channels, rows or columns of a map
 inline constexpr int kMaxActions = 1 << 20;
-inline constexpr std::size_t kMaxNameBytes = 256;
 
 }  // namespace stormo::plan

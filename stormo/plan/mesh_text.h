@@ -4,7 +4,7 @@
 
 #include <stormo/plan/limits.h>
 #include <stormo/plan/mesh.h>
-#include <stormo/plan/text.h>
+#include <stormo/plan/text/text.h>
 
 namespace stormo::plan {
 

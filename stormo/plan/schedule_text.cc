@@ -1,6 +1,6 @@
 #include <stormo/plan/limits.h>
 #include <stormo/plan/schedule.h>
-#include <stormo/plan/text.h>
+#include <stormo/plan/text/text.h>
 
 namespace stormo::plan {
 namespace {

@@ -6,7 +6,7 @@
 #include <stormo/plan/limits.h>
 #include <stormo/plan/mesh_text.h>
 #include <stormo/plan/step_plan.h>
-#include <stormo/plan/text.h>
+#include <stormo/plan/text/text.h>
 
 namespace stormo::plan {
 namespace {

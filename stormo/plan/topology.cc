@@ -6,7 +6,7 @@
 #include <stormo/base/check.h>
 #include <stormo/plan/hash.h>
 #include <stormo/plan/limits.h>
-#include <stormo/plan/text.h>
+#include <stormo/plan/text/text.h>
 
 namespace stormo::plan {
 namespace {

@@ -116,7 +116,7 @@ struct TrainerOptions {
   std::string preprocessing_json = "{}";  ///< the same, of its data; see Preprocessing
   Strategy strategy;
   /// A program's own passes, applied to the plan of the strategy; equal on all ranks. The resulting
-  /// plan must pass analysis::verify (analysis/step/step_verify.h), and is executed.
+  /// plan must pass analysis::verify (analysis/verify/step_verify.h), and is executed.
   std::vector<parallel::Pass> passes = {};
   GradientOptions gradients;
   ServerOptions servers;

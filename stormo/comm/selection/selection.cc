@@ -8,7 +8,7 @@
 
 #include <stormo/base/check.h>
 #include <stormo/plan/limits.h>
-#include <stormo/plan/text.h>
+#include <stormo/plan/text/text.h>
 
 namespace stormo::comm {
 namespace {

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <string>
 
-#include <stormo/analysis/step/step_form.h>
+#include <stormo/analysis/verify/step_form.h>
 #include <stormo/parallel/inner_axis.h>
 #include <stormo/plan/project.h>
 

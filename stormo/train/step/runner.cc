@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/plan/project.h>
 #include <stormo/protocol/server/exchange_period.h>
 #include <stormo/train/parameters/model_parameters.h>

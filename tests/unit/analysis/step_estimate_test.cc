@@ -8,7 +8,7 @@
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/analysis/step/step_simulate.h>
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 
 namespace stormo::analysis {
 namespace {

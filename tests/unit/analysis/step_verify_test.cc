@@ -1,4 +1,4 @@
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 
 #include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_memory.h>
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/inside_layers/context_parallel.h>

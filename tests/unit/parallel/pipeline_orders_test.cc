@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 
 #include "pipeline_cases.h"
 #include "tests/sanitized.h"

@@ -10,7 +10,7 @@
 
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_memory.h>
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>

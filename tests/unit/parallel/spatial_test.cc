@@ -12,7 +12,7 @@
 #include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_simulate.h>
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/inside_layers/spatial.h>
 #include <stormo/parallel/inside_layers/tensor_parallel.h>

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
 

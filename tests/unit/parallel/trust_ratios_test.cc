@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_collectives.h>
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/trust_ratios.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>

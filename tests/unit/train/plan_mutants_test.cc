@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/base/rng.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/plan/project.h>

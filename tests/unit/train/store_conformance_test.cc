@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 
 #include "tests/unit/train/store_places.h"
 

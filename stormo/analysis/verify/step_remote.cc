@@ -1,4 +1,4 @@
-#include <stormo/analysis/step/step_remote.h>
+#include <stormo/analysis/verify/step_remote.h>
 
 #include <string>
 #include <vector>

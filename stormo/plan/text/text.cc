@@ -1,10 +1,8 @@
-#include <stormo/plan/text.h>
+#include <stormo/plan/text/text.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-
-#include <stormo/plan/limits.h>
 
 namespace stormo::plan {
 namespace {

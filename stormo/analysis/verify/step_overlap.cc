@@ -1,4 +1,4 @@
-#include <stormo/analysis/step/step_overlap.h>
+#include <stormo/analysis/verify/step_overlap.h>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Where gradients are: terms of a sum, reduced, in parts, or read by peers.
-#include <stormo/analysis/step/step_walk.h>
+#include <stormo/analysis/verify/step_walk.h>
 
 #include <algorithm>
 #include <string>

@@ -1,5 +1,5 @@
 // Where parameters are: whole, in parts, in one copy, on servers, or different on each rank.
-#include <stormo/analysis/step/step_walk.h>
+#include <stormo/analysis/verify/step_walk.h>
 
 #include <algorithm>
 #include <string>

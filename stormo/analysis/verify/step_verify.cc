@@ -1,13 +1,13 @@
-#include <stormo/analysis/step/step_verify.h>
+#include <stormo/analysis/verify/step_verify.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_form.h>
-#include <stormo/analysis/step/step_overlap.h>
-#include <stormo/analysis/step/step_walk.h>
+#include <stormo/analysis/verify/step_form.h>
+#include <stormo/analysis/verify/step_overlap.h>
+#include <stormo/analysis/verify/step_walk.h>
 
 namespace stormo::analysis {
 

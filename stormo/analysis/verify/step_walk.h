@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_factors.h>
-#include <stormo/analysis/step/step_micro_batches.h>
+#include <stormo/analysis/verify/step_factors.h>
+#include <stormo/analysis/verify/step_micro_batches.h>
 #include <stormo/base/status.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>

@@ -1,4 +1,4 @@
-#include <stormo/analysis/step/step_micro_batches.h>
+#include <stormo/analysis/verify/step_micro_batches.h>
 
 #include <algorithm>
 #include <string>

@@ -1,11 +1,11 @@
-#include <stormo/analysis/step/step_form.h>
+#include <stormo/analysis/verify/step_form.h>
 
 #include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
 
-#include <stormo/analysis/step/step_remote.h>
+#include <stormo/analysis/verify/step_remote.h>
 #include <stormo/base/index.h>
 #include <stormo/plan/bad_plan.h>
 #include <stormo/plan/limits.h>

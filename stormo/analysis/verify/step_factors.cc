@@ -1,4 +1,4 @@
-#include <stormo/analysis/step/step_factors.h>
+#include <stormo/analysis/verify/step_factors.h>
 
 #include <algorithm>
 #include <cstddef>

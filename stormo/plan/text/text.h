@@ -9,6 +9,9 @@
 
 namespace stormo::plan {
 
+/// Of the longest word.
+inline constexpr std::size_t kMaxNameBytes = 256;
+
 /// Reads the text form of plans (grammar: docs/adr/0003-plan-text-form.md). Internal to plan/.
 ///
 /// Blanks between tokens do not matter, line ends do; blank lines and `#` comments are skipped.
