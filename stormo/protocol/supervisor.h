@@ -11,6 +11,10 @@
 
 namespace stormo::protocol {
 
+/// Key of the first cause of a failure in the Store of a job, which ranks set and the launcher
+/// watches.
+inline constexpr std::string_view kFailureKey = "failure";
+
 /// The events of a launched job: a JobEvent is one of these.
 struct Started {
   Rank rank = 0;

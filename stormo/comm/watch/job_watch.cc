@@ -11,7 +11,8 @@
 namespace stormo::comm {
 namespace {
 
-constexpr std::string_view kFailureKey = "failure";
+using protocol::kFailureKey;
+
 constexpr std::string_view kAlarmKey = "alarm";  // set: everybody says what it is doing
 constexpr Duration kExplanation = std::chrono::milliseconds(300);
 constexpr Duration kCollect = std::chrono::milliseconds(500);

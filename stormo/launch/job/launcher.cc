@@ -205,7 +205,7 @@ Status RunningJob::start_store() {
     loop_.post([this, line = std::string(text)] { refused(line); });
   };
   options.on_set = [this](std::string_view key, std::string_view value) {
-    if (key == kFailureKey)
+    if (key == protocol::kFailureKey)
       loop_.post([this, text = std::string(value)] { tell(protocol::FailureReported{text}); });
   };
   const transport::Secret secret = options.secret;

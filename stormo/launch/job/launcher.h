@@ -54,9 +54,6 @@ struct LaunchOptions {
       agent_program;  ///< program that runs `agent` on other hosts; empty: this program's path
 };
 
-/// Key of the first cause of a failure in the Store.
-inline constexpr std::string_view kFailureKey = "failure";
-
 /// Runs the job; blocks until its end and returns the exit code for the calling program: 0, 1, 2,
 /// 75, 130 or 143 (protocol/supervisor.h). The report of a failure is written to standard error.
 /// kInvalidArgument lists all errors of `options`; then nothing was started.
