@@ -6,6 +6,7 @@ Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 import json
 import os
 import pathlib
+import pty
 import signal
 import subprocess
 import sys
@@ -63,6 +64,23 @@ def if_there(look, otherwise):
         return look()
     except (FileNotFoundError, ProcessLookupError):
         return otherwise
+
+
+def need_mounts():
+    """A test mounts something that only its own processes see."""
+    if os.geteuid() != 0:
+        raise unittest.SkipTest("root: a mount of its own needs root")
+    probe = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:  # in a chroot, whose root is no mount
+        raise unittest.SkipTest(f"machine: a process cannot have mounts of its own: {probe.stderr.strip()}")
+
+
+def open_terminal():
+    """Both ends of a pseudo-terminal."""
+    try:
+        return pty.openpty()
+    except OSError as error:
+        raise unittest.SkipTest(f"machine: there are no terminals, /dev/pts is not mounted: {error}") from error
 
 
 def children_of(pid):

@@ -2,14 +2,13 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
 import termios
 
 from small_data import write_pictures
-from train_cli import DEADLINE_S, MLP, REPOSITORY, TrainTest, main, ranks_of
+from train_cli import DEADLINE_S, MLP, REPOSITORY, TrainTest, main, open_terminal, ranks_of
 
 RUNNING = ("mlp.toml", "-n", "2", "steps=20000", "--json")
 
@@ -211,7 +210,7 @@ class ErrorTest(TrainTest):
 
 class TerminalTest(TrainTest):
     def test_the_line_moves_between_logged_steps(self):
-        master, slave = pty.openpty()
+        master, slave = open_terminal()
         termios.tcsetwinsize(slave, (24, 80))
         process = self.start("mlp.toml", "-n", "2", "steps=100000", "log_every=100000",
                              environment={"TERM": "xterm"}, stderr=slave, stdout=subprocess.DEVNULL)
