@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -318,14 +317,12 @@ int run_in(World& world, const StradsTrainArguments& a, const train::ParsedRecip
 int run_strads_train(const StradsTrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
   set_access(parsed.recipe.access);
-  if (parsed.recipe.threads > 0) {
-    ::setenv("STORMO_THREADS", std::to_string(parsed.recipe.threads).c_str(), 1);
-  }
   try {
     const auto place = find_place("stormo", a.common.launch).take_or_throw();
     const bool launched = place.source == "stormo";
     if (launched || place.source != "none" || !a.common.launch.wants_launch()) {
-      World world = stormo::init(join_world("stormo", place).take_or_throw());
+      World world = stormo::init(join_world("stormo", place).take_or_throw(),
+                                 static_cast<int>(parsed.recipe.threads));
       return run_in(world, a, parsed, launched);
     }
     const Result<SoundTraining> wrong = check_training(parsed, a, std::nullopt, true);

@@ -22,6 +22,7 @@
 #include <stormo/base/printable.h>
 #include <stormo/base/version.h>
 #include <stormo/checkpoint/folder.h>
+#include <stormo/launch/environment.h>
 #include <stormo/observe/background_stream.h>
 #include <stormo/observe/csv_log.h>
 #include <stormo/observe/json_lines.h>
@@ -154,13 +155,12 @@ Status open_reports(const TrainRun& run, const std::vector<observe::DataRecord>&
   return {};
 }
 
-/// Where a stall leaves the last operations of all ranks, unless the environment says.
-void choose_flight_file(const TrainRun& run) {
+/// Where a stall leaves the last operations of all ranks, unless the environment says; empty: where
+/// it does without a choice.
+std::string flight_file_of(const TrainRun& run) {
+  if (!run.trace.empty()) return run.trace + ".flight.json";
   const std::string& checkpoints = run.recipe.train.checkpoint.directory;
-  std::string path;
-  if (!run.trace.empty()) path = run.trace + ".flight.json";
-  if (path.empty() && !checkpoints.empty()) path = checkpoints + "/flight.json";
-  if (!path.empty()) ::setenv("STORMO_FLIGHT_FILE", path.c_str(), /*overwrite=*/0);
+  return checkpoints.empty() ? "" : checkpoints + "/flight.json";
 }
 
 /// What the user can put right before a run starts is told apart from what went wrong.
@@ -193,13 +193,18 @@ bool is_first(const TrainRun& run, const World& world) {
 
 /// The group of all ranks; with server processes that of the ranks of this worker.
 World enter_world(const TrainRun& run) {
-  if (session_of(run) != nullptr) {
-    World world = stormo::init(comm::join(run.worker_ranks).take_or_throw());
-    if (run.rank_session) run.rank_session->use(world.communicator());
-    return world;
+  const auto of_recipe = static_cast<int>(run.recipe.threads);
+  const int threads = of_recipe > 0 ? of_recipe : run.threads;
+  const bool in_session = session_of(run) != nullptr;
+  transport::Rendezvous place = run.worker_ranks;
+  if (!in_session && run.engine == "stormo") {
+    place = launch::read_environment(launch::process_environment()).take_or_throw();
   }
-  return run.engine == "stormo" ? stormo::init()
-                                : stormo::init(join_world(run.engine, {}).take_or_throw());
+  if (place.flight_file.empty()) place.flight_file = flight_file_of(run);
+  const std::string engine = in_session ? "stormo" : run.engine;
+  World world = stormo::init(join_world(engine, place).take_or_throw(), threads);
+  if (run.rank_session) run.rank_session->use(world.communicator());
+  return world;
 }
 
 Status problem_of(const TrainRun& run, const comm::Communicator& group) {
@@ -408,11 +413,7 @@ int run_rank(const TrainRun& run) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   const train::StopSignal notices(train::StopSignal::Scope::kNotices);
-  if (run.recipe.threads > 0) {
-    ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
-  }
   set_access(run.recipe.access);
-  choose_flight_file(run);
   // Outlives the group: other ranks must not wait for a reader.
   std::optional<Reports> reports;
   const int exit_code = join_and_train(run, reports);

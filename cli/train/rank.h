@@ -24,6 +24,7 @@ struct TrainRun {
   bool json = false;
   std::string trace;      ///< file to write; empty: none
   std::string log_csv{};  ///< the same
+  int threads = 0;        ///< of this process; 0: as the recipe or the environment says
   bool launched = false;  ///< by this program, which reports how the job ended
   Rank rank = 0;          ///< of this process, as far as its launcher has said
   /// The ranks of its worker, where the job has server processes: by default only this one.

@@ -165,13 +165,13 @@ Result<transport::Rendezvous> group_of_worker(const transport::Rendezvous& job, 
 
 /// The workers of a host divide its cores, unless the user says how many threads each has. What is
 /// wrong with that is told when the worker uses it.
-void share_cores(const TrainRun& run, int workers_here) {
+void share_cores(TrainRun& run, int workers_here) {
   const int cores = launch::read_cpus().usable_cores();
   const auto asked = launch::threads_per_rank(launch::process_environment());
   std::int64_t threads = run.recipe.threads > 0 ? run.recipe.threads : asked.ok() ? *asked : 0;
   if (threads == 0) {
     threads = std::max(1, cores / workers_here);
-    ::setenv("STORMO_THREADS", std::to_string(threads).c_str(), /*overwrite=*/0);
+    if (asked.ok()) run.threads = static_cast<int>(threads);
   }
   if (workers_here * threads <= cores) return;
   say(

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <iostream>
 
 #include <cli/commands.h>
@@ -23,10 +22,8 @@ Status open_and_use(const ModelChoice& choice,
                                       : checkpoint::find_checkpoint(choice.path));
   STORMO_ASSIGN_OR_RETURN(const train::TrainedModel model,
                           train::load_trained_model(checkpoint, choice.overrides));
-  if (model.recipe.threads > 0) {
-    ::setenv("STORMO_THREADS", std::to_string(model.recipe.threads).c_str(), 1);
-  }
-  const World world = stormo::init(comm::join({}).take_or_throw());  // threads as in training
+  const auto threads = static_cast<int>(model.recipe.threads);  // as in training
+  const World world = stormo::init(comm::join({}).take_or_throw(), threads);
   return use(model);
 }
 

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -91,7 +90,7 @@ void print(const bench::WorkerRecord& record) {
 }
 
 Status train_by_trainer(const StepJob& job, const SlowWorker& slow) {
-  const World world = stormo::init();
+  const World world = stormo::init(/*threads=*/1);
   STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
   WorkerProbe probe(world.rank(), world.size(), slow);
@@ -133,7 +132,6 @@ Status train_alone(const StepJob& job, const SlowWorker& slow) {
 }  // namespace
 
 Status run_async_rank(const StepJob& job, const SlowWorker& slow, const std::string& contender) {
-  ::setenv("STORMO_THREADS", "1", 1);
   if (contender == "stormo") return train_by_trainer(job, slow);
   if (contender == "plain") return train_alone(job, slow);
   return invalid_argument("--contender: '" + contender + "' is none; stormo or plain");

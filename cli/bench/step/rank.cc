@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <span>
@@ -171,7 +170,7 @@ void print(const bench::StepRecord& record) {
 }
 
 Status train_by_trainer(const StepJob& job) {
-  const World world = stormo::init();
+  const World world = stormo::init(/*threads=*/1);
   STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
   StepProbe probe(job, [] {});
@@ -287,7 +286,6 @@ Status predict(const StepJob& job) {
 }  // namespace
 
 Status run_step_rank(const StepJob& job, const std::string& contender) {
-  ::setenv("STORMO_THREADS", "1", 1);
   if (contender == "stormo") return train_by_trainer(job);
   if (contender == "plain" || contender == "arena") return train_alone(job, contender == "arena");
   if (contender == "predicted") return predict(job);

@@ -36,8 +36,10 @@ std::unique_ptr<train::BusyWatch> g_busy_watch;
   std::abort();
 }
 
-Result<int> set_threads(comm::Communicator& world) {
-  STORMO_ASSIGN_OR_RETURN(int requested, launch::threads_per_rank(launch::process_environment()));
+Result<int> set_threads(comm::Communicator& world, int requested) {
+  if (requested == 0) {
+    STORMO_ASSIGN_OR_RETURN(requested, launch::threads_per_rank(launch::process_environment()));
+  }
   if (requested == 0 && world.size() == 1) {
     const launch::LoadedThreads beside = launch::threads_beside_others(launch::read_cpus(), 1);
     requested = beside.threads;
@@ -92,18 +94,18 @@ World::~World() {
   if (!status.ok() && !had_failed) std::fprintf(stderr, "stormo: %s\n", status.to_string().c_str());
 }
 
-World init() {
+World init(int threads) {
   const transport::Rendezvous rendezvous =
       launch::read_environment(launch::process_environment()).take_or_throw();
-  return init(comm::join(rendezvous).take_or_throw());
+  return init(comm::join(rendezvous).take_or_throw(), threads);
 }
 
-World init(std::unique_ptr<comm::Communicator> group) {
+World init(std::unique_ptr<comm::Communicator> group, int threads) {
   tensor::install_arena_allocator(group->arena());
   g_group = group.get();
   g_previous_handler = std::set_terminate(fail_group_and_terminate);
   World world(std::move(group));
-  world.threads_ = set_threads(world).take_or_throw();
+  world.threads_ = set_threads(world, threads).take_or_throw();
   return world;
 }
 
