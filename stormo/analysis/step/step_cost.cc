@@ -1,9 +1,10 @@
 #include <stormo/analysis/step/step_cost.h>
 
 #include <algorithm>
+#include <utility>
 
-#include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_groups.h>
+#include <stormo/analysis/step/step_transfers.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -14,40 +15,68 @@ AxesCost& entry(StepCost& cost, const std::vector<std::string>& axes) {
   return found != cost.axes.end() ? *found : *cost.axes.insert(found, {.axes = axes});
 }
 
-/// Between two stages: each rank to the rank of the other stage in its own pipeline.
-void add_move(StepCost& cost, const plan::StepPlan& plan, const plan::Action& a, std::int64_t bytes,
-              StepGroups& groups) {
-  AxesCost& axes = entry(cost, {plan::kStageAxis});
-  const auto stage = [&](int segment) {
-    return static_cast<std::size_t>(plan.model.segments[static_cast<std::size_t>(segment)].stage);
-  };
-  const auto [from, to] = ends_of(a);
-  for (const StepGroups::Group& group : groups.over(axes.axes)) {
-    const Rank sender = group.ranks[stage(from)];
-    const bool in_host = groups.same_host(sender, group.ranks[stage(to)]);
-    const Traffic sent{.between_hosts = in_host ? 0 : bytes, .in_host = in_host ? bytes : 0};
-    cost.ranks[static_cast<std::size_t>(sender)] += sent;
-    axes.sent += sent;
+/// Adds up the transfers of a plan's actions.
+class Adder {
+ public:
+  Adder(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
+        const TrafficOf& traffic_of)
+      : plan_(plan), groups_(plan.mesh, ranks_per_host), traffic_of_(traffic_of) {
+    out_.ranks.resize(static_cast<std::size_t>(plan.mesh.size()));
   }
-  axes.payload += bytes;
-}
 
-/// Each rank to those that read its places.
-void add_crossings(StepCost& cost, const plan::StepPlan& plan, const plan::Action& a,
-                   const StepSizes& sizes, const StepGroups& groups) {
-  for (const Crossing& e : crossings_of(plan, a, sizes)) {
-    AxesCost& axes = entry(cost, {e.axis});
-    const std::vector<Rank> first = plan.mesh.group(e.messages.front().from, e.axis);
-    for (const Crossing::Message& m : e.messages) {
-      const bool in_host = groups.same_host(m.from, m.to);
+  StepCost take() { return std::move(out_); }
+
+  Status operator()(const ServerExchange& e) {
+    out_.pulled += e.pulled;
+    out_.pushed += e.pushed;
+    return {};
+  }
+
+  /// A move between stages is not counted as a collective, since only two ranks take part.
+  Status operator()(const Crossing& c) {
+    const bool known =
+        std::ranges::any_of(c.messages, [](const Crossing::Message& m) { return m.bytes > 0; });
+    if (!known) return {};
+    AxesCost& axes = entry(out_, {c.axis});
+    const std::vector<Rank> first = plan_.mesh.group(c.messages.front().from, c.axis);
+    for (const Crossing::Message& m : c.messages) {
+      const bool in_host = groups_.same_host(m.from, m.to);
       const Traffic sent{.between_hosts = in_host ? 0 : m.bytes, .in_host = in_host ? m.bytes : 0};
-      cost.ranks[static_cast<std::size_t>(m.from)] += sent;
+      out_.ranks[static_cast<std::size_t>(m.from)] += sent;
       axes.sent += sent;
       if (std::ranges::count(first, m.from) > 0) axes.payload += m.bytes;
     }
-    ++axes.collectives;
+    if (c.axis != plan::kStageAxis) ++axes.collectives;
+    return {};
   }
-}
+
+  Status operator()(const Collective& c) {
+    AxesCost& axes = entry(out_, c.axes);
+    const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
+    std::vector<Traffic> sent;
+    for (const StepGroups::Group& group : groups_.over(c.axes, c.stages, c.slice)) {
+      if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
+      if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
+        STORMO_ASSIGN_OR_RETURN(sent, traffic_of_(group.ranks_per_host, c));
+        like = &group;
+      }
+      for (std::size_t r = 0; r < sent.size(); ++r) {
+        out_.ranks[static_cast<std::size_t>(group.ranks[r])] += sent[r];
+        axes.sent += sent[r];
+      }
+    }
+    if (like == nullptr) return {};
+    ++axes.collectives;
+    axes.payload += c.bytes();
+    return {};
+  }
+
+ private:
+  const plan::StepPlan& plan_;
+  StepGroups groups_;
+  const TrafficOf& traffic_of_;
+  StepCost out_;
+};
 
 }  // namespace
 
@@ -59,43 +88,13 @@ Traffic StepCost::total() const {
 
 Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
                       const StepSizes& sizes, const TrafficOf& traffic_of) {
-  StepGroups groups(plan.mesh, ranks_per_host);
-  StepCost out;
-  out.ranks.resize(static_cast<std::size_t>(plan.mesh.size()));
+  Adder adder(plan, ranks_per_host, traffic_of);
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    const std::int64_t bytes = server_bytes(plan, a, sizes);
-    if (a.kind == plan::ActionKind::kExchange) {
-      out.pulled += bytes / 2;
-      out.pushed += bytes / 2;
-    } else {
-      (a.kind == plan::ActionKind::kPull ? out.pulled : out.pushed) += bytes;
-    }
-    if (const std::int64_t moved = moved_bytes(plan, a, sizes); moved > 0) {
-      add_move(out, plan, a, moved, groups);
-    }
-    add_crossings(out, plan, a, sizes, groups);
-    for (const Collective& c : collectives_of(plan, i, sizes)) {
-      AxesCost& axes = entry(out, c.axes);
-      const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
-      std::vector<Traffic> sent;
-      for (const StepGroups::Group& group : groups.over(c.axes, c.stages, c.slice)) {
-        if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
-        if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
-          STORMO_ASSIGN_OR_RETURN(sent, traffic_of(group.ranks_per_host, c));
-          like = &group;
-        }
-        for (std::size_t r = 0; r < sent.size(); ++r) {
-          out.ranks[static_cast<std::size_t>(group.ranks[r])] += sent[r];
-          axes.sent += sent[r];
-        }
-      }
-      if (like == nullptr) continue;
-      ++axes.collectives;
-      axes.payload += c.bytes();
+    for (const Transfer& t : transfers_of(plan, i, sizes)) {
+      STORMO_RETURN_IF_ERROR(std::visit(adder, t));
     }
   }
-  return out;
+  return adder.take();
 }
 
 }  // namespace stormo::analysis

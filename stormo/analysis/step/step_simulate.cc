@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
-#include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_groups.h>
+#include <stormo/analysis/step/step_transfers.h>
 #include <stormo/base/index.h>
 #include <stormo/plan/project.h>
 
@@ -96,25 +96,13 @@ class TimeWalk {
     }
     wait_for_inputs(a);
     compute(a);
-    if (row_of(a.kind).moves()) move(a);
     if (row_of(a.kind).barrier) {
       for (const StepGroups::Group& group : groups_.over(a.axes)) {
         start(group, times_.barrier, /*asynchronous=*/false);
       }
     }
-    if (const std::int64_t bytes = server_bytes(plan_, a, sizes_); bytes > 0) exchange(a, bytes);
-    for (const Crossing& e : crossings_of(plan_, a, sizes_)) exchange(e);
-    for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
-      const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
-      double seconds = 0;
-      for (const StepGroups::Group& group : groups_.over(c.axes, c.stages, c.slice)) {
-        if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
-        if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
-          STORMO_ASSIGN_OR_RETURN(seconds, times_.collective(group.ranks_per_host, c));
-          like = &group;
-        }
-        start(group, seconds, a.asynchronous);
-      }
+    for (const Transfer& t : transfers_of(plan_, action_, sizes_)) {
+      STORMO_RETURN_IF_ERROR(std::visit([&](const auto& each) { return send(a, each); }, t));
     }
     // what it sends itself travels beside what it waits for here
     wait_for(row_of(a.kind).needs_at_end, a);
@@ -160,24 +148,42 @@ class TimeWalk {
     for (const std::size_t r : concerned_) wait_until(r, arrivals[r]);
   }
 
-  /// From each rank of one stage to the rank of the other in its own pipeline.
-  void move(const Action& a) {
-    const int from = stages_.of_segment(ends_of(a).from), to = stages_.of_segment(ends_of(a).to);
-    const auto bytes = static_cast<double>(moved_bytes(plan_, a, sizes_));
+  Status send(const Action& a, const Collective& c) {
+    const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
+    double seconds = 0;
+    for (const StepGroups::Group& group : groups_.over(c.axes, c.stages, c.slice)) {
+      if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
+      if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
+        STORMO_ASSIGN_OR_RETURN(seconds, times_.collective(group.ranks_per_host, c));
+        like = &group;
+      }
+      start(group, seconds, a.asynchronous);
+    }
+    return {};
+  }
+
+  Status send(const Action& a, const Crossing& c) {
+    row_of(a.kind).moves() ? move(a, c) : exchange(c);
+    return {};
+  }
+  double seconds_of(const Crossing::Message& m) const {
+    const plan::Link& link =
+        groups_.same_host(m.from, m.to) ? times_.stages_in_host : times_.stages_between_hosts;
+    return link.latency_s + static_cast<double>(m.bytes) * link.seconds_per_byte;
+  }
+  /// The sender goes on; the receiver waits when it needs the tensor.
+  void move(const Action& a, const Crossing& c) {
     const Value value =
         row_of(a.kind).makes.has(Value::kOutput) ? Value::kOutput : Value::kOutputGradient;
     std::vector<double>& arrivals = moves_[{value, a.range.first, a.micro_batch, step_ - a.delay}];
     arrivals.resize(ranks_.size());
-    for (const StepGroups::Group& group : groups_.over({plan::kStageAxis})) {
-      const Rank sender = group.ranks[at(from)], receiver = group.ranks[at(to)];
-      const plan::Link& link =
-          groups_.same_host(sender, receiver) ? times_.stages_in_host : times_.stages_between_hosts;
-      Ready& ready = ranks_[at(sender)];
+    for (const Crossing::Message& m : c.messages) {
+      Ready& ready = ranks_[at(m.from)];
       const double begin = std::max(ready.compute, ready.communication);
-      const double end = begin + link.latency_s + bytes * link.seconds_per_byte;
-      record(at(sender), Lane::kCommunication, begin, end);
+      const double end = begin + seconds_of(m);
+      record(at(m.from), Lane::kCommunication, begin, end);
       ready.communication = end;
-      arrivals[at(receiver)] = end;
+      arrivals[at(m.to)] = end;
     }
   }
   void wait_until(std::size_t rank, double time) {
@@ -249,10 +255,11 @@ class TimeWalk {
     }
   }
 
-  /// A pull or push: each worker by itself, with its first rank.
-  void exchange(const Action& a, std::int64_t bytes) {
+  /// Each worker by itself, with its first rank.
+  Status send(const Action& a, const ServerExchange& e) {
     const plan::Link& link = times_.servers;
-    const double seconds = link.latency_s + static_cast<double>(bytes) * link.seconds_per_byte;
+    const auto bytes = static_cast<double>(e.pulled + e.pushed);
+    const double seconds = link.latency_s + bytes * link.seconds_per_byte;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       if (worker_part(plan_.mesh, static_cast<Rank>(r)).index > 0) continue;
       const double ready = is_early() ? gradients_there(r) : ranks_[r].compute;
@@ -265,17 +272,14 @@ class TimeWalk {
         ranks_[r].compute = begin + seconds;
       }
     }
+    return {};
   }
 
   /// Halos: a rank sends one message after the other, and the ranks of a line wait for each other.
-  void exchange(const Crossing& e) {
+  void exchange(const Crossing& c) {
     std::vector<double> seconds(ranks_.size());
-    for (const Crossing::Message& m : e.messages) {
-      const plan::Link& link =
-          groups_.same_host(m.from, m.to) ? times_.stages_in_host : times_.stages_between_hosts;
-      seconds[at(m.from)] += link.latency_s + static_cast<double>(m.bytes) * link.seconds_per_byte;
-    }
-    for (const StepGroups::Group& group : groups_.over({e.axis})) {
+    for (const Crossing::Message& m : c.messages) seconds[at(m.from)] += seconds_of(m);
+    for (const StepGroups::Group& group : groups_.over({c.axis})) {
       double longest = 0;
       for (const Rank r : group.ranks) longest = std::max(longest, seconds[at(r)]);
       start(group, longest, /*asynchronous=*/false);
