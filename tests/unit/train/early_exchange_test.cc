@@ -19,6 +19,7 @@
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/server/coordinator/coordinator.h>
+#include <stormo/server/process/shard_server.h>
 #include <stormo/server/shard.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/train/autograd/activation_checkpoint.h>
