@@ -72,8 +72,7 @@ void measure_moves(StepInput& step, const train::Task& task, const data::Dataset
 Result<analysis::StepSimulation> simulated_as_trained(const PlanOptions& o,
                                                       const train::TrainerOptions& options,
                                                       StepInput& step) {
-  const bool measured =
-      reduction_of(options.gradients).overlap.kind == train::Overlap::Kind::kMeasured;
+  const bool measured = overlap_of(options.gradients).kind == train::Overlap::Kind::kMeasured;
   if (!measured || step.ranks_per_host.size() == 1 || !train::may_overlap(step.plan)) {
     return simulated(o, step);
   }

@@ -66,6 +66,8 @@ struct Reduction {
   std::shared_ptr<const UserReduction> user;
 };
 
+class EncodedSum;
+
 /// One operation as a rank calls it. Spans and buffers are borrowed: see Communicator for how long.
 struct Request {
   OperationKind kind = OperationKind::kBarrier;
@@ -86,6 +88,9 @@ struct Request {
   /// ranks.
   std::string_view algorithm;
   int pieces = 1;  ///< into which `algorithm` cuts the data
+  /// A sum whose terms travel encoded (codec/encoded_sum.h); null: as they are. Borrowed as long as
+  /// the buffers.
+  EncodedSum* encoding = nullptr;
 };
 
 /// A copy of a request that may outlive it: owns its lists (not the memory of buffers).

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/comm/operation/check_request.h>
 #include <stormo/comm/operation/members.h>
 #include <stormo/comm/program/program.h>
@@ -79,6 +80,9 @@ Status Engine::finalize(Deadline by) {
 }
 
 Status Engine::perform(const Request& request, Deadline by) {
+  if (request.encoding != nullptr) {
+    return request.encoding->perform(request, [&](const Request& r) { return perform(r, by); });
+  }
   STORMO_RETURN_IF_ERROR(comm::check_request(request, rank(), size()));
   if (finalized_) return invalid_argument("the group was finalized");
   if (!request.algorithm.empty()) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <stormo/plan/codec.h>
 #include <stormo/plan/model_shape.h>
 
 namespace stormo::plan {
@@ -130,6 +131,7 @@ struct ActionRow {
   bool adds_gradients = false;  ///< adds to the gradients of parameters
   bool asynchronous = false;    ///< may be: see Action::asynchronous
   bool delayed = false;         ///< may be: see Action::delay
+  bool reduces = false;         ///< adds up gradients: see Action::codec and algorithm
   bool all_batches = false;     ///< is of all batches under way, and finishes them
   bool barrier = false;         ///< ranks of a host wait for each other
   Values needs = {};            ///< before it begins: of its range, or of all if it has none
@@ -164,6 +166,11 @@ struct Action {
   /// also in steps after which all ranks do something together: before an evaluation, a save or the
   /// end.
   int every = 1;
+  /// Of a reduction: the form in which gradients travel.
+  Codec codec = Codec::kNone;
+  /// Of a reduction: the builder of its schedule, such as "ring_all_reduce"; empty: the one that is
+  /// fastest for its size, ranks and hosts.
+  std::string algorithm = {};
   bool operator==(const Action&) const = default;
 };
 

@@ -91,6 +91,9 @@ bool has_centre(const StepPlan& p);
 /// makes workers wait for each other.
 bool has_servers(const StepPlan& p);
 
+/// Whether codecs keep what they lost from one step to the next.
+bool keeps_residuals(const StepPlan& p);
+
 std::string_view to_string(Placement placement);
 /// "all_gather 4-7 over shard async", "average 0-5 over dp every 8", as in the text form.
 std::string to_text(const Action& a);

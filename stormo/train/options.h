@@ -9,6 +9,7 @@
 #include <stormo/optim/options.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/strategy/strategy.h>
+#include <stormo/plan/codec.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard_layout.h>
 
@@ -29,18 +30,11 @@ enum class Reducer : std::uint8_t {
   kReduceToOne,   ///< on rank 0, which sends the result to all
 };
 
-/// The type to which gradients are rounded for the reduction over ranks.
-enum class ReduceType : std::uint8_t {
-  kOwn,       ///< no rounding: the parameters' own type
-  kBFloat16,  ///< half the bytes of float32, its range, 8 bits of its precision
-  kFloat16,   ///< half the bytes, 11 bits of precision, but nothing above 65504
-};
-
 struct GradientOptions {
   Reducer reducer = Reducer::kAuto;
   std::int64_t bucket_bytes = 0;  ///< size of a bucket; 0: chosen by measurement
   bool overlap = true;            ///< reduce during backward where that is faster; else at its end
-  ReduceType reduce_type = ReduceType::kOwn;
+  plan::Codec codec = plan::Codec::kNone;  ///< of gradients on their way between ranks
   /// Use one fixed order of additions: bits depend only on the ranks and hosts, not on buckets,
   /// timing or measurements. Only with Reducer::kAuto, since the others have an order of their own.
   bool deterministic = false;

@@ -72,7 +72,7 @@ std::span<const StepStrategy> step_strategies() {
       {"ddp_no_overlap",
        {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.overlap=false"}},
       {"ddp_bfloat16",
-       {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.reduce_type=bfloat16"}},
+       {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.compression=bfloat16"}},
       {"host_shared", {"strategy.kind=ddp", "strategy.parameters=host_shared"}},
       {"fsdp1", {"strategy.kind=fsdp", "strategy.stage=1"}},
       {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},

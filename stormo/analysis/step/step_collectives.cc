@@ -1,6 +1,7 @@
 #include <stormo/analysis/step/step_collectives.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <stormo/analysis/step/step_inner.h>
@@ -126,8 +127,11 @@ class Sizes {
       if (gradients && !group.trainable) continue;
       // what is never updated is gathered once, where it is not dropped after use
       if (!gradients && !group.trainable && !frozen_in_parts()) continue;
-      const DType dtype = gradients ? sizes_.reduce_type.value_or(group.dtype) : group.dtype;
-      add(elements(group), dtype, a_.axes, goal, gradients ? sizes_.reduce_scatter : "");
+      if (row_of(a_.codec).in_blocks()) {
+        add_encoded(elements(group));
+        continue;
+      }
+      add(elements(group), type_sent(a_.codec, group.dtype), a_.axes, goal, a_.algorithm);
     }
   }
 
@@ -142,19 +146,41 @@ class Sizes {
     const bool parts_only = was_scattered();
     for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
       if (!group.trainable || group.sparse) continue;
-      const DType dtype = sizes_.reduce_type.value_or(group.dtype);
+      const DType dtype = type_sent(a_.codec, group.dtype);
+      const bool encoded = row_of(a_.codec).in_blocks();
       if (parts_only) {
-        add(elements(group) / parts(), dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);
+        const std::int64_t part = elements(group) / parts();
+        if (encoded) {
+          add_encoded(part);
+        } else {
+          add(part, dtype, a_.axes, GoalKind::kAllReduce, a_.algorithm);
+        }
+        continue;
+      }
+      const auto flags = static_cast<std::int64_t>(group.counts.size());  // one for each
+      const std::int64_t count =
+          std::accumulate(group.counts.begin(), group.counts.end(), std::int64_t{0});
+      if (encoded) {
+        if (!weights_are_known() && out_.empty()) add(1, DType::kFloat64, a_.axes);
+        add(flags, DType::kFloat64, a_.axes);
+        add_encoded(count);
         continue;
       }
       if (!weights_are_known()) {
         add(1, DType::kFloat64, a_.axes);
         if (!out_.empty()) out_.back().only_between_hosts = true;
       }
-      auto count = static_cast<std::int64_t>(group.counts.size());  // a flag for each
-      for (const std::int64_t n : group.counts) count += n;
-      add(count, dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);
+      add(flags + count, dtype, a_.axes, GoalKind::kAllReduce, a_.algorithm);
     }
+  }
+
+  /// The sum of so many numbers in a codec of blocks: each rank adds up a part, and an all-reduce
+  /// gives the sums to all.
+  void add_encoded(std::int64_t elements) {
+    const int ranks = ranks_of(plan_.mesh, a_.axes);
+    const std::int64_t bytes = ranks * encoded_parts(row_of(a_.codec), elements, ranks).bytes;
+    add(ranks * bytes, DType::kUInt8, a_.axes, GoalKind::kAllToAll);
+    if (a_.kind == ActionKind::kAllReduce) add(bytes, DType::kUInt8, a_.axes, GoalKind::kAllGather);
   }
 
   /// With averages also how far the ranks were from them.

@@ -14,8 +14,6 @@ namespace stormo::analysis {
 
 /// What a plan leaves open, and what decides how much its actions move.
 struct StepSizes {
-  /// Of gradients that replicas or shards reduce; empty: each travels in its own type.
-  std::optional<DType> reduce_type;
   /// float64 numbers that kAgree adds up, without the one that averages bring; 0: there is no run,
   /// and nothing is agreed.
   std::int64_t agreed_numbers = 0;
@@ -30,16 +28,14 @@ struct StepSizes {
   /// The type in which they add up activations, if it is not that of the parameters. Gradients of
   /// activations are taken to be of that of the parameters.
   std::optional<DType> computes_in = {};
-  /// Builders that reduce gradients; empty: what the communicator chooses.
-  std::string all_reduce;
-  std::string reduce_scatter;
   bool operator==(const StepSizes&) const = default;
 };
 
 /// One collective operation, seen from above.
 struct Collective {
   plan::GoalKind goal = plan::GoalKind::kAllReduce;
-  std::int64_t elements = 0;  ///< of the whole buffer: all ranks' parts together
+  /// Of the whole buffer: all ranks' parts together; of an all_to_all what all ranks have to send.
+  std::int64_t elements = 0;
   DType dtype = DType::kFloat32;
   std::vector<std::string> axes;  ///< mesh axes whose ranks take part together
   std::vector<int> stages = {};   ///< of a pipeline, whose ranks take part; empty: all

@@ -75,6 +75,12 @@ class MemoryWalk {
     for (const std::vector<Range>& of_segment : plan::units_of(model_)) {
       for (const Range own : of_segment) rest(own);
     }
+    for (const Action& a : plan_.actions) {
+      if (!row_of(a.kind).reduces || !stages_.concern(a, stage_)) continue;
+      for (const plan::FlatGroup& group : groups(a.range)) {
+        if (group.trainable && !group.sparse) now_.gradients += kept_by(a, group);
+      }
+    }
   }
   void rest(Range own) {
     const int state_parts = parts(plan_.mesh, plan_.optimizer_state, Placement::kShard);
@@ -91,10 +97,22 @@ class MemoryWalk {
       if (has_centre(plan_)) now_.parameters += whole;                     // what an exchange makes
       if (is_remote(plan_) && !averages) continue;  // servers have the optimizer's state
       now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
-      if (!in_parts_ && sizes_.reduce_type) {
-        now_.gradients += elements(group) * bytes_of(*sizes_.reduce_type);
-      }
     }
+  }
+
+  /// Gradients of replicas that do not travel as they are get packed into a buffer that is kept. A
+  /// codec of blocks keeps what it lost, of terms and of one part of the sums, and two codes.
+  std::int64_t kept_by(const Action& reduction, const plan::FlatGroup& group) const {
+    const plan::CodecRow& codec = row_of(reduction.codec);
+    const DType sent = codec.in_blocks() ? DType::kFloat32 : type_sent(codec.codec, group.dtype);
+    const bool packed = !in_parts_ && (codec.in_blocks() || sent != group.dtype);
+    const std::int64_t bytes = packed ? elements(group) * bytes_of(sent) : 0;
+    const auto ranks = static_cast<int>(plan_.mesh.group(0, reduction.axes).size());
+    if (!codec.in_blocks() || ranks == 1) return bytes;
+    const bool of_part = in_parts_ && reduction.kind == ActionKind::kAllReduce;
+    const plan::EncodedParts parts =
+        encoded_parts(codec, elements(group) / (of_part ? shards_ : 1), ranks);
+    return bytes + parts.padded * (ranks + 1) * bytes_of(DType::kFloat32) + 2 * ranks * parts.bytes;
   }
 
   void do_action(const Action& a) {
@@ -115,7 +133,7 @@ class MemoryWalk {
       }
       case ActionKind::kAllGather: now_.parameters += whole_if_dropped(a.range); break;
       case ActionKind::kReshard: now_.parameters -= whole_if_dropped(a.range); break;
-      case ActionKind::kReduceScatter: scatter(a.range); break;
+      case ActionKind::kReduceScatter: scatter(a.range, a.codec); break;
       case ActionKind::kReleaseGradients:
         now_.gradients -= std::exchange(terms_[key(a.range)], 0);
         break;
@@ -184,12 +202,13 @@ class MemoryWalk {
   }
 
   /// The terms move into a flat buffer, this rank's part of the sum into another.
-  void scatter(Range parameters) {
+  void scatter(Range parameters, plan::Codec codec) {
     std::int64_t gradients = 0;
     for (const plan::FlatGroup& group : groups(parameters)) {
       if (!group.trainable) continue;
-      const std::int64_t terms =
-          elements(group) * bytes_of(sizes_.reduce_type.value_or(group.dtype));
+      const DType sent =
+          row_of(codec).in_blocks() ? DType::kFloat32 : type_sent(codec, group.dtype);
+      const std::int64_t terms = elements(group) * bytes_of(sent);
       terms_[key(parameters)] += terms;
       now_.gradients += terms;
       for (const std::int64_t n : group.counts) gradients += n * bytes_of(group.dtype);

@@ -2,10 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
-#include <stormo/base/dtype.h>
 #include <stormo/plan/step_plan.h>
 
 namespace stormo::analysis {
@@ -14,7 +12,6 @@ namespace stormo::analysis {
 struct MemorySizes {
   /// Numbers, in the parameter's type, that the optimizer keeps for each element.
   int optimizer_numbers = 0;
-  std::optional<DType> reduce_type;  ///< see StepSizes
   /// By segment: bytes that the backward of one micro-batch needs, the segment's output among them.
   /// Empty: unknown, taken as 0.
   std::vector<std::int64_t> activations;

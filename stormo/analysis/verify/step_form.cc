@@ -418,6 +418,17 @@ Status check_shape(const StepPlan& p, bool centre, const Action& a) {
   if (a.delay < 0 || a.delay > (may_be_delayed ? plan::kMaxDelay : 0)) {
     return bad("cannot come " + std::to_string(a.delay) + " step(s) after the load of its batch");
   }
+  if (!row.reduces && (a.codec != plan::Codec::kNone || !a.algorithm.empty())) {
+    return bad("adds up no gradients, and has neither codec nor algorithm");
+  }
+  if (row_of(a.codec).in_blocks() && p.scaled_loss) {
+    return bad("keeps what codec " + std::string(to_string(a.codec)) +
+               " lost in units of the scaled loss, and the scale changes from step to step");
+  }
+  if (row_of(a.codec).in_blocks() && !a.algorithm.empty()) {
+    return bad("sums in codec " + std::string(to_string(a.codec)) +
+               " have a schedule of their own, and take no algorithm");
+  }
   const bool each_step = row.period == plan::Period::kEachStep;
   if (a.every < 1 || a.every > (each_step ? 1 : plan::kMaxPeriod)) {
     return bad("cannot be for every " + std::to_string(a.every) + " steps");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/comm/group/posting.h>
 #include <stormo/comm/operation/check_request.h>
 #include <stormo/comm/operation/outcome.h>
@@ -112,6 +113,9 @@ Status Group::finish_in_turn(OperationKind kind, Work work, Deadline by) {
 }
 
 Status Group::perform(const Request& request, Deadline by) {
+  if (request.encoding != nullptr) {
+    return request.encoding->perform(request, [&](const Request& r) { return perform(r, by); });
+  }
   if (PreparedCall& call = prepared_for(request.kind); call.fits(request)) {
     return run_collective({request, by, call, /*is_prepared=*/true, call.operation});
   }

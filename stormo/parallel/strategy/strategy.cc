@@ -8,6 +8,7 @@
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
+#include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/computation/trust_ratios.h>
 #include <stormo/parallel/inside_layers/context_parallel.h>
 #include <stormo/parallel/inside_layers/sequence_parallel.h>
@@ -304,6 +305,11 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const Workers
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.
 Status check_loss_scale(const Strategy& s, const StepOptions& step) {
+  if (step.scale_loss && row_of(step.reduction.codec).in_blocks()) {
+    return refuse(s, "keeps what codec " + std::string(to_string(step.reduction.codec)) +
+                         " lost in units of the scaled loss, whose scale changes; use "
+                         "precision=bfloat16 or float32, or another compression");
+  }
   const bool own = has_servers(s.kind) || s.kind == Strategy::Kind::kParameterAveraging;
   if (!step.scale_loss || !own) return {};
   return refuse(s,
@@ -435,6 +441,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.trust_ratios && shape.ranks > 1 && workers_update) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
+  if (step.reduction != ReductionForm{}) passes.push_back(reduce_with(step.reduction));
   model = without_unused_forms(
       std::move(model), {.slices = strategy.tensor > 1 ||
                                    (strategy.kind == Strategy::Kind::kVertical && shape.ranks > 1),

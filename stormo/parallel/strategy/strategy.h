@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/plan/step_plan.h>
 
@@ -102,6 +103,7 @@ struct StepOptions {
   bool recompute = false;         ///< see recompute()
   bool overlap_exchange = false;  ///< servers are behind connections, see overlap_exchange()
   std::int64_t bucket_bytes = 0;  ///< > 0: buckets of replicas, see bucket()
+  ReductionForm reduction = {};   ///< see reduce_with()
 };
 
 /// The plan of one training step. On one rank every strategy without servers is one_device.

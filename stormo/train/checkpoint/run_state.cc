@@ -19,7 +19,8 @@
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
 #include <stormo/train/recipe/recipe_changes.h>
-#include <stormo/train/state/delay_slot.h>
+#include <stormo/train/state/other_slots.h>
+#include <stormo/train/state/residuals.h>
 #include <stormo/train/state/saved_samples.h>
 
 namespace stormo::train {
@@ -51,6 +52,10 @@ std::string state_json(const TrainerOptions& options, const data::EpochLayout& l
   return state.dump();
 }
 
+std::string saved_residual(Rank rank, const std::string& key) {
+  return optimizer_key(kResidualSlot, "rank" + std::to_string(rank) + "." + key);
+}
+
 }  // namespace
 
 std::optional<std::string> run_in_folder(const std::string& directory) {
@@ -64,7 +69,7 @@ Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimiz
                              const OptimizerOptions& options) {
   const std::vector<std::string> vectors = optim::Lbfgs::vector_names(options);
   std::set<std::string, std::less<>> known = {std::string(kStepSlot), std::string(kMasterSlot),
-                                              std::string(kDelaySlot)};
+                                              std::string(kDelaySlot), std::string(kResidualSlot)};
   for (const std::string_view slot : optim::slot_names(options)) known.emplace(slot);
   for (const auto& [name, tensor] : manifest.tensors) {
     if (!is_optimizer_state(name)) continue;
@@ -272,6 +277,23 @@ Status RunState::load_parts() {
   return {};
 }
 
+// Of this rank. With other ranks than those that saved them they do not fit, and are left out.
+Status RunState::load_residuals() {
+  if (!options_.resume) return {};
+  STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
+  const std::string prefix = saved_residual(world_.rank(), "");
+  TensorMap kept;
+  for (const auto& [name, saved] : reader.manifest().tensors) {
+    if (!name.starts_with(prefix)) continue;
+    const std::int64_t count = c10::multiply_integers(saved.shape);
+    const Result<torch::Tensor> values = read_range(reader, name, 0, count);
+    if (!values.ok()) return values.status().within(resumed_from_);
+    kept.emplace(name.substr(prefix.size()), values->view(saved.shape));
+  }
+  store_->keep_residuals(std::move(kept));
+  return {};
+}
+
 // What another precision has saved holds no scale: then it begins anew.
 Status RunState::load_scaler() {
   Tensors state = scaler_->state();
@@ -317,6 +339,10 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
   for (const TensorPiece& piece : store_->pieces()) {
     STORMO_RETURN_IF_ERROR(add_piece(piece, s.pieces));
   }
+  Tensors own;
+  for (auto& [key, values] : store_->residuals())
+    own.emplace(saved_residual(world_.rank(), key), values);
+  STORMO_RETURN_IF_ERROR(add_pieces(own, s.pieces));
   return s;
 }
 

@@ -53,6 +53,9 @@ class RunState {
   /// Sets the store that was made of these weights, and the loss scaler, if there is one; both are
   /// borrowed. With options.resume restores their state from the checkpoint. A collective.
   Status attach(ParameterStore& store, GradScaler* scaler = nullptr);
+  /// After attach(), where the plan has codecs that keep what they lose: with options.resume the
+  /// store goes on with what this rank has kept. Every rank reads the checkpoint.
+  Status load_residuals();
   /// Instead of start(), for a run whose step and samples are known and that another process has
   /// kept in the directory of the options, if there is one: goes on with its checkpoints and its
   /// best score. `earlier`: the run that it overwrites. kInvalidArgument as long as the other

@@ -1,9 +1,7 @@
 #include <stormo/train/estimate/step_sizes.h>
 
 #include <stormo/optim/options.h>
-#include <stormo/tensor/dtype.h>
 #include <stormo/train/run/training_run.h>
-#include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
 
@@ -16,18 +14,11 @@ int slots_of(const TrainerOptions& options) {
 }  // namespace
 
 analysis::StepSizes step_sizes_of(const TrainerOptions& options) {
-  const ReductionOptions how = reduction_of(options.gradients);
-  analysis::StepSizes sizes{.agreed_numbers = TrainingRun::kAgreedNumbers,
-                            .averaged_slots = slots_of(options),
-                            .all_reduce = how.algorithm};
-  if (how.reduce_type) sizes.reduce_type = *tensor::dtype_of(*how.reduce_type);
-  if (options.gradients.deterministic) sizes.reduce_scatter = "canonical_reduce_scatter";
-  return sizes;
+  return {.agreed_numbers = TrainingRun::kAgreedNumbers, .averaged_slots = slots_of(options)};
 }
 
 analysis::MemorySizes memory_sizes_of(const TrainerOptions& options) {
-  return {.optimizer_numbers = slots_of(options),
-          .reduce_type = step_sizes_of(options).reduce_type};
+  return {.optimizer_numbers = slots_of(options)};
 }
 
 }  // namespace stormo::train

@@ -58,7 +58,7 @@ class ModelParallelStore::Shown {
 
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                                        const std::shared_ptr<torch::nn::Module>& module,
-                                       const OptimizerOptions& options, const ReductionOptions& how,
+                                       const OptimizerOptions& options,
                                        const ShardingOptions& sharding,
                                        const MaterializeSegment& bring, const Serve& serve)
     : ModelParallelStore(groups, plan, module) {  // from here on the destructor tidies up
@@ -84,7 +84,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     if (is_remote(plan)) {
       serve_part(*module, serve);
     } else {
-      replicate(plan, *module, options, how);
+      replicate(plan, *module, options);
     }
   }
   own_->on_done([this](const plan::Action& a) { done(a); });
@@ -149,7 +149,7 @@ void ModelParallelStore::add(const std::string& name, const torch::Tensor& tenso
 }
 
 void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
-                                   const OptimizerOptions& options, const ReductionOptions& how) {
+                                   const OptimizerOptions& options) {
   WholeNorms norms = whole_norms(groups_, plan);
   std::vector<NamedParameter> own;
   std::vector<OwnedRange> owned;
@@ -166,7 +166,7 @@ void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::
         groups_, std::move(optimizer), [this](const std::string& name) { return counts(name); });
     return;
   }
-  auto replicas = std::make_unique<ReplicatedStore>(groups_, std::move(optimizer), how);
+  auto replicas = std::make_unique<ReplicatedStore>(groups_, std::move(optimizer));
   replicas_ = replicas.get();
   own_ = std::move(replicas);
 }

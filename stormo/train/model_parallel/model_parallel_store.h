@@ -36,9 +36,8 @@ class ModelParallelStore final : public ParameterStore {
   using Serve = std::function<std::unique_ptr<ServedStore>(std::vector<NamedParameter> part)>;
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module,
-                     const OptimizerOptions& options, const ReductionOptions& how,
-                     const ShardingOptions& sharding, const MaterializeSegment& bring = {},
-                     const Serve& serve = {});
+                     const OptimizerOptions& options, const ShardingOptions& sharding,
+                     const MaterializeSegment& bring = {}, const Serve& serve = {});
   ~ModelParallelStore() override;
 
   Status check(const plan::StepPlan& plan) const override;
@@ -73,6 +72,8 @@ class ModelParallelStore final : public ParameterStore {
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
+  TensorMap residuals() const override { return own_->residuals(); }
+  void keep_residuals(TensorMap kept) override { own_->keep_residuals(std::move(kept)); }
 
  private:
   /// A parameter of the module, by its number in the plan.
@@ -124,7 +125,7 @@ class ModelParallelStore final : public ParameterStore {
   Result<torch::Tensor> receive_tied(int stage, StageLink::Key key, torch::IntArrayRef like);
   Status sum_whole(plan::Range range);
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
-                 const OptimizerOptions& options, const ReductionOptions& how);
+                 const OptimizerOptions& options);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
              const OptimizerOptions& options, const ShardingOptions& sharding,
              const MaterializeSegment& keep_part);

@@ -14,6 +14,7 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/protocol/server/shard_state.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/state/safetensors.h>
 #include <stormo/train/state/tensor_piece.h>
 
 namespace stormo::tensor {
@@ -148,6 +149,12 @@ class ParameterStore {
   /// parameters are those that the module had when the store was made. Training continues bit for
   /// bit as if it had not ended, on the same ranks. Not a collective.
   virtual Status load_state(const ReadState&) { return {}; }
+  /// What codecs of gradients have lost on this rank and keep for the next step, by what it is of;
+  /// copies. Not a collective.
+  virtual TensorMap residuals() const { return {}; }
+  /// Before follow(): goes on with these, as far as the plan cuts gradients alike. Not a
+  /// collective.
+  virtual void keep_residuals(TensorMap /*kept*/) {}
 
  protected:
   ParameterStore() = default;

@@ -31,9 +31,10 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"batch", "train.global_batch"}, {"strategy", "strategy.kind"}};
 /// What other programs call a key, by its last part, and what it is called here.
 constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
-    {"batch_size", "train.global_batch"}, {"learning_rate", "optimizer.lr"},
-    {"max_steps", "train.steps"},         {"num_classes", "model.classes"},
-    {"num_epochs", "train.epochs"},       {"num_workers", "data.threads"}};
+    {"batch_size", "train.global_batch"},   {"learning_rate", "optimizer.lr"},
+    {"max_steps", "train.steps"},           {"num_classes", "model.classes"},
+    {"num_epochs", "train.epochs"},         {"num_workers", "data.threads"},
+    {"reduce_type", "strategy.compression"}};
 
 /// What other programs call the choice of a device.
 constexpr std::string_view kDeviceKeys[] = {"accelerator", "device", "devices", "gpus", "tpu"};
@@ -235,8 +236,13 @@ class RecipeParser {
     for (const auto& [name, value] : object.items()) {
       const std::string key = prefix + name;
       const RecipeField* field = find_field(key);
+      const auto former = std::ranges::find(former_keys(), key, &FormerKey::key);
       if (field != nullptr) {
         take(*field, to_raw(value), source_);
+      } else if (former != former_keys().end()) {
+        const bool nothing = value == former->nothing;
+        take(*find_field(former->now),
+             nothing ? RawValue{std::string(former->nothing_now)} : to_raw(value), source_);
       } else if (value.is_object() && is_section(key)) {
         read_object(value, key + ".");
       } else {

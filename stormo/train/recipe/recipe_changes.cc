@@ -52,7 +52,7 @@ constexpr Rule kRules[] = {
     {"learning_rate.", OnResume::kNamed},
     {"strategy.kind", OnResume::kNamed},
     {"strategy.schedule", OnResume::kNamed},
-    {"strategy.reduce_type", OnResume::kNamed},
+    {"strategy.compression", OnResume::kNamed},
     {"strategy.policy", OnResume::kNamed},
     {"strategy.bound", OnResume::kNamed},
     {"strategy.n", OnResume::kNamed},
@@ -116,6 +116,14 @@ Json value_of(const Json& recipe, std::string_view key) {
   return value == at->end() ? Json(nullptr) : *value;
 }
 
+/// Of the key that this one was before; null where there is none.
+Json former_value(const Json& recipe, std::string_view key) {
+  const auto former = std::ranges::find(former_keys(), key, &FormerKey::now);
+  if (former == former_keys().end()) return nullptr;
+  Json value = value_of(recipe, former->key);
+  return value == former->nothing ? Json(former->nothing_now) : value;
+}
+
 bool is_named(const RecipeChange& change, const ParsedRecipe& parsed,
               std::span<const std::string> accepted) {
   const auto origin = parsed.origins.find(change.key);
@@ -145,6 +153,7 @@ std::vector<RecipeChange> recipe_changes(std::string_view before, std::string_vi
              kind_now = value_of(own, "strategy.kind");
   for (const RecipeField& field : recipe_fields()) {
     Json a = value_of(old, field.key);
+    if (a.is_null()) a = former_value(old, field.key);
     if (a.is_null()) a = value_of(defaults, field.key);
     const Json b = value_of(own, field.key);
     if (a == b) continue;

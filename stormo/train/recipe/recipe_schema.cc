@@ -327,12 +327,8 @@ std::vector<RecipeField> make_fields() {
       {"strategy.overlap",
        "exchange gradients and parameters while computing, where that is faster",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.overlap; }},
-      {"strategy.reduce_type",
-       "what gradients are rounded to on their way between ranks",
-       [](Recipe& r) -> FieldPlace { return &r.train.gradients.reduce_type; },
-       0,
-       0,
-       {"own", "bfloat16", "float16"}},
+      {"strategy.compression", "the codec of gradients on their way between ranks",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec; }, 0, 0, plan::codec_names()},
       {"strategy.deterministic",
        "one order of additions: the bits depend on ranks and hosts, not on buckets or speed",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.deterministic; }},
@@ -450,6 +446,12 @@ std::vector<RecipeField> make_fields() {
 std::span<const RecipeField> recipe_fields() {
   static const std::vector<RecipeField> fields = make_fields();
   return fields;
+}
+
+std::span<const FormerKey> former_keys() {
+  static constexpr FormerKey rows[] = {
+      {"strategy.reduce_type", "strategy.compression", "own", "none"}};
+  return rows;
 }
 
 bool may_differ(const RecipeField& field) {

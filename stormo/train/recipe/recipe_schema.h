@@ -17,7 +17,7 @@ using FieldPlace =
     std::variant<std::int64_t*, std::uint64_t*, int*, bool*, double*, std::string*,
                  std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
                  OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
-                 Strategy::Parameters*, Reducer*, ReduceType*, protocol::PolicyOptions::Kind*,
+                 Strategy::Parameters*, Reducer*, plan::Codec*, protocol::PolicyOptions::Kind*,
                  protocol::Compensation*, server::PlacementRule*, server::ShardUpdates*,
                  data::Sharding*, plan::AttentionForm*>;
 
@@ -33,6 +33,13 @@ struct RecipeField {
 };
 
 std::span<const RecipeField> recipe_fields();
+
+/// What a key and its value for nothing were called before. Checkpoints of that time have them.
+struct FormerKey {
+  std::string_view key, now;
+  std::string_view nothing, nothing_now;
+};
+std::span<const FormerKey> former_keys();
 
 /// Whether ranks of one run may have different values of this key: paths of data (whose content is
 /// compared) and numbers of threads.

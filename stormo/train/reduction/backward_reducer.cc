@@ -4,9 +4,8 @@
 
 namespace stormo::train {
 
-BackwardReducer::BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                                 const ReductionOptions& how)
-    : reducer_(world, parameters, how) {
+BackwardReducer::BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters)
+    : reducer_(world, parameters) {
   for (const NamedParameter& p : parameters) tensors_.push_back(p.tensor);
 }
 

@@ -13,8 +13,7 @@ namespace stormo::train {
 class BackwardReducer {
  public:
   /// As GradientReducer.
-  BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                  const ReductionOptions& how);
+  BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters);
 
   /// As GradientReducer; for a plan without asynchronous reductions no hooks are installed.
   void follow(const plan::StepPlan& plan, DoneAction done);

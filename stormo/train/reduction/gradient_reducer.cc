@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/base/check.h>
+#include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/replicas/mirrored.h>
@@ -12,6 +13,7 @@
 #include <stormo/tensor/model_shape.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/reduction/reduce_rows.h>
+#include <stormo/train/state/residuals.h>
 
 namespace stormo::train {
 namespace {
@@ -32,7 +34,7 @@ std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters) {
 }  // namespace
 
 plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, int ranks,
-                                const Overlap& overlap) {
+                                const ReductionOptions& how) {
   plan::SegmentShape module{.name = "module", .parameters = {}};
   for (const NamedParameter& p : parameters) {
     module.parameters.push_back(tensor::parameter_shape(p.name, p.tensor));
@@ -40,23 +42,31 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
   }
   const plan::StepPlan one = parallel::one_device({.segments = {std::move(module)}});
   std::vector<parallel::Pass> passes = {parallel::mirrored(ranks)};
-  if (overlap.kind == Overlap::Kind::kBuckets) {
-    passes.push_back(parallel::bucket(overlap.bucket_bytes));
+  if (how.overlap.kind == Overlap::Kind::kBuckets) {
+    passes.push_back(parallel::bucket(how.overlap.bucket_bytes));
   }
+  passes.push_back(parallel::reduce_with({.codec = how.codec, .all_reduce = how.algorithm}));
   return parallel::compose(one, passes).take_or_throw();
 }
 
-GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                                 const ReductionOptions& how)
-    : world_(world),
-      parameters_(checked(std::move(parameters))),
-      algorithm_(how.algorithm),
-      reduce_type_(how.reduce_type) {}
+GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters)
+    : world_(world), parameters_(checked(std::move(parameters))) {}
 
 // What is under way writes into the buckets.
 GradientReducer::~GradientReducer() { abandon(); }
 
+TensorMap GradientReducer::residuals() const {
+  TensorMap out;
+  for (const Part& part : parts_) {
+    for (const auto& bucket : part.buckets) {
+      if (bucket->encoded()) add_residual(out, bucket->name(), *bucket->encoded());
+    }
+  }
+  return out;
+}
+
 void GradientReducer::follow(const plan::StepPlan& plan) {
+  for (auto& [key, values] : residuals()) kept_[key] = values;
   parts_.clear();
   started_ = 0;
   complete_.follow(plan, parameters_.size());
@@ -79,8 +89,9 @@ void GradientReducer::follow(const plan::StepPlan& plan) {
       same->push_back(parameters_[i]);
     }
     for (auto& some : by_type) {
-      part.buckets.push_back(
-          std::make_unique<GradientBucket>(world_, std::move(some), algorithm_, reduce_type_));
+      auto& bucket = part.buckets.emplace_back(
+          std::make_unique<GradientBucket>(world_, std::move(some), a.codec, a.algorithm));
+      if (bucket->encoded()) restore_residual(kept_, bucket->name(), *bucket->encoded());
     }
     parts_.push_back(std::move(part));
   }
@@ -126,7 +137,10 @@ Status GradientReducer::start(Part& part) {
   ++started_;
   if (world_.size() == 1) return {};  // the average over one rank, bit for bit
   if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
-  const double total = total_asked_ ? total_weight_ : 0;
+  double total = total_asked_ ? total_weight_ : 0;
+  if (!total_asked_ && row_of(part.action.codec).in_blocks()) {
+    STORMO_ASSIGN_OR_RETURN(total, sum_of_weights());
+  }
   if (!part.action.asynchronous) {
     for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->reduce(weight_, total));
     return reduce_tables(part);
@@ -173,12 +187,17 @@ Status GradientReducer::finish(Part& part) {
   return reduce_tables(part);
 }
 
+Result<double> GradientReducer::sum_of_weights() {
+  double total = weight_;
+  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&total, 1), comm::ReduceOp::kSum));
+  return total;
+}
+
 Status GradientReducer::reduce_tables(const Part& part) {
   if (part.tables.empty()) return {};
   double total = total_weight_;
   if (!total_asked_) {
-    total = weight_;
-    STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&total, 1), comm::ReduceOp::kSum));
+    STORMO_ASSIGN_OR_RETURN(total, sum_of_weights());
   }
   for (const NamedParameter& p : part.tables) {
     STORMO_RETURN_IF_ERROR(reduce_rows(world_, p.tensor, total > 0 ? weight_ / total : 0)

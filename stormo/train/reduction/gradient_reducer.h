@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -19,9 +19,9 @@
 namespace stormo::train {
 
 /// The plan of replicas for a user's own loop: all parameters in one segment, averaged at the end
-/// of backward or in buckets; `overlap` must not be kMeasured. There must be parameters.
+/// of backward or in buckets; `how.overlap` must not be kMeasured. There must be parameters.
 plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, int ranks,
-                                const Overlap& overlap);
+                                const ReductionOptions& how);
 
 /// Performs the all_reduce actions of a plan on the gradients of a fixed list of parameters: each
 /// is replaced by sum(weight_r * g_r) / sum(weight_r) over the ranks r. A rank of weight 0
@@ -34,15 +34,16 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
 class GradientReducer {
  public:
   /// `world` is borrowed for the reducer's life. Throws Error(kInvalidArgument) naming a parameter
-  /// that is not dense, not on the CPU or of a type that cannot be reduced. `how.overlap` is
-  /// ignored, because the plan decides it.
-  GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                  const ReductionOptions& how);
+  /// that is not dense, not on the CPU or of a type that cannot be reduced.
+  GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters);
   ~GradientReducer();
 
   /// From the next pass on performs the all_reduce actions of `plan`, whose trainable parameters
   /// must be those of the list. Call it between passes only.
   void follow(const plan::StepPlan& plan);
+  /// See ParameterStore.
+  TensorMap residuals() const;
+  void keep_residuals(TensorMap kept) { kept_ = std::move(kept); }
   /// Called for actions that start before perform() is called for them.
   void on_done(DoneAction done) { done_ = std::move(done); }
   /// Whether the plan has asynchronous actions.
@@ -95,16 +96,17 @@ class GradientReducer {
   Status start(Part& part);
   Status count(bool asynchronous);
   Status finish(Part& part);
+  Result<double> sum_of_weights();
   Status reduce_tables(const Part& part);
 
   comm::Communicator& world_;
   std::vector<NamedParameter> parameters_;
-  std::string algorithm_;
-  std::optional<torch::ScalarType> reduce_type_;
   DoneAction done_;
 
   std::optional<plan::Action> count_;
   std::vector<Part> parts_;
+  /// Residuals of parts that this plan does not have; a later one may.
+  TensorMap kept_;
   std::vector<std::size_t> part_of_;  // by parameter; parts_.size(): none
   CompleteGradients complete_;
   std::size_t started_ = 0;  // parts of this pass

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
-#include <torch/types.h>
+#include <stormo/plan/codec.h>
 
 namespace stormo::train {
 
@@ -27,14 +26,14 @@ struct Overlap {
 struct ReductionOptions {
   Overlap overlap = Overlap::measured();
   std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
-  /// kBFloat16 or kHalf: the type to which wider gradients are rounded for the reduction. Sparse
-  /// gradients keep their type.
-  std::optional<torch::ScalarType> reduce_type{};
+  /// The form in which gradients travel. Sparse ones keep their type.
+  plan::Codec codec = plan::Codec::kNone;
 };
 
 }  // namespace stormo::train
 
 namespace stormo {
+using plan::Codec;
 using train::Overlap;
 using train::ReductionOptions;
 }  // namespace stormo

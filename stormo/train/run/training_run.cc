@@ -113,6 +113,9 @@ Status TrainingRun::start() {
     scaler_ = std::make_unique<GradScaler>(world_, options_.loss_scale);
   }
   STORMO_RETURN_IF_ERROR(state_.attach(*store_, scaler_.get()));
+  if (keeps_residuals(setup_.plan)) {
+    STORMO_RETURN_IF_ERROR(state_.load_residuals().within("resume"));
+  }
   first_sample_ = state_.samples;
   agreed_step_ = state_.step;
   steps_overlap_ = longest_delay(setup_.plan) > 0;
@@ -321,7 +324,7 @@ Status TrainingRun::follow_period() {
 // Which form of the plan makes steps shortest is found out by the first steps, between which ranks
 // compare their times.
 Status TrainingRun::try_overlap() {
-  const Overlap wanted = reduction_of(options_.gradients).overlap;
+  const Overlap wanted = overlap_of(options_.gradients);
   if (wanted.kind != Overlap::Kind::kMeasured || !may_overlap(setup_.plan)) return {};
   const std::int64_t bytes = bytes_of(trainable_parameters(*setup_.task.module));
   overlap_ = std::make_unique<OverlapTrial>(world_, wanted, bytes);

@@ -14,7 +14,7 @@
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/state/checkpoint.h>
-#include <stormo/train/state/delay_slot.h>
+#include <stormo/train/state/other_slots.h>
 
 namespace stormo::train {
 namespace {
@@ -28,14 +28,13 @@ constexpr Duration kStartTime = std::chrono::minutes(10);
 }  // namespace
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-                         const TrainerOptions& options, server::Facts facts,
-                         const ReductionOptions& how)
+                         const TrainerOptions& options, server::Facts facts)
     : ServedStore(groups, trainable_parameters(*module), options.optimizer, options,
                   std::move(facts)) {
   if (place_.parts == 1) return;
   ranks_ = groups.over({plan::kWorkerAxis}).take_or_throw();
   served_.copy_all();
-  reducer_ = std::make_unique<GradientReducer>(*ranks_, optimizer_.parameters(), how);
+  reducer_ = std::make_unique<GradientReducer>(*ranks_, optimizer_.parameters());
   reducer_->on_done([this](const plan::Action& a) { done(a); });
   for (const torch::Tensor& copy : served_.copies()) {
     const auto bytes = static_cast<std::int64_t>(copy.nbytes());

@@ -52,10 +52,8 @@ class ServedStore : public ParameterStore {
   /// the first worker then calls WorkerSession::open(). Throws Error for parameters that are not
   /// contiguous float32 or float64 in host memory, for several hosts, and for rules, policies or
   /// placements that do not fit.
-  /// `how`: the ranks of a worker average gradients.
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-              const TrainerOptions& options, server::Facts facts = {},
-              const ReductionOptions& how = {});
+              const TrainerOptions& options, server::Facts facts = {});
   /// The same for the `part` of a worker that this rank has: its trainable parameters, which no
   /// other rank of the worker gives. Needs a session.
   ServedStore(const AxisGroups& groups, std::vector<NamedParameter> part,
@@ -75,6 +73,10 @@ class ServedStore : public ParameterStore {
   void zero_grad() override;
   FusedOptimizer& optimizer() override { return optimizer_; }
   bool whole() const override { return false; }
+  TensorMap residuals() const override { return reducer_ ? reducer_->residuals() : TensorMap(); }
+  void keep_residuals(TensorMap kept) override {
+    if (reducer_) reducer_->keep_residuals(std::move(kept));
+  }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
   Status record_status() const override { return record_status_; }

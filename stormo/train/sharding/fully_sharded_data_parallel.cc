@@ -77,9 +77,10 @@ FullyShardedDataParallel::~FullyShardedDataParallel() = default;
 
 ShardedUnits& FullyShardedDataParallel::units() const { return state_->units; }
 
-void FullyShardedDataParallel::add_unit(const std::string& name, std::vector<NamedParameter> own) {
+void FullyShardedDataParallel::add_unit(const std::string& name, std::vector<NamedParameter> own,
+                                        const ShardPrecision& precision) {
   for (const NamedParameter& p : own) check_can_be_sharded(p);
-  state_->loop->add(name, std::move(own), {}, state_->units.options().precision);
+  state_->loop->add(name, std::move(own), {}, precision);
 }
 
 void FullyShardedDataParallel::add_unit(const std::string& name,

@@ -229,7 +229,8 @@ class FullyShardedDataParallel {
                 const std::vector<torch::Tensor>& borrowed,
                 const std::optional<ShardPrecision>& precision);
   /// A unit of parameters that are equal on all ranks, by their names in the model.
-  void add_unit(const std::string& name, std::vector<NamedParameter> own);
+  void add_unit(const std::string& name, std::vector<NamedParameter> own,
+                const ShardPrecision& precision);
   int unit_of(const torch::nn::Module& block) const;
   void before_forward(int unit);
   void after_forward(int unit, const std::vector<torch::Tensor>& outputs);

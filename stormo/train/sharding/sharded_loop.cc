@@ -6,9 +6,11 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/tensor/dtype.h>
 #include <stormo/tensor/model_shape.h>
 
 namespace stormo::train {
@@ -16,6 +18,20 @@ namespace stormo::train {
 namespace autograd = torch::autograd;
 using parallel::ShardingOrder;
 using plan::ActionKind;
+
+namespace {
+
+/// What rounds gradients to the type that they travel in.
+plan::Codec codec_of(const ShardPrecision& precision) {
+  if (!precision.reduce) return plan::Codec::kNone;
+  const DType type = tensor::dtype_of(*precision.reduce).take_or_throw();
+  for (const plan::CodecRow& row : plan::codec_rows()) {
+    if (row.type == type) return row.codec;
+  }
+  return plan::Codec::kNone;
+}
+
+}  // namespace
 
 ShardedLoop::ShardedLoop(const ShardingGroups& groups, const ShardingOptions& options)
     : units_(groups, options) {}
@@ -37,6 +53,7 @@ void ShardedLoop::add(const std::string& name, std::vector<NamedParameter> own,
   }
   model_.segments.push_back(std::move(segment));
   order_.reset();
+  codecs_.push_back(codec_of(precision));
   units_.add(std::move(own), borrowed, precision);
 }
 
@@ -56,14 +73,26 @@ plan::StepPlan ShardedLoop::replicas() const {
 }
 
 plan::StepPlan ShardedLoop::plan() const {
-  return parallel::compose(replicas(), parallel::sharded(sharding())).take_or_throw();
+  plan::StepPlan out = parallel::compose(replicas(), parallel::sharded(sharding())).take_or_throw();
+  for (plan::Action& a : out.actions) a = in_form(std::move(a));
+  return out;
+}
+
+plan::Action ShardedLoop::in_form(plan::Action action) const {
+  if (!row_of(action.kind).reduces) return action;
+  const std::optional<int> unit = units_.find(action.range);
+  const plan::Codec codec = unit ? codecs_[static_cast<std::size_t>(*unit)] : plan::Codec::kNone;
+  parallel::ReductionForm form{.codec = codec};
+  if (units_.options().deterministic) form = parallel::in_one_order(codec);
+  set_form(action, form);
+  return action;
 }
 
 ShardingOrder& ShardedLoop::order() {
   if (!order_) {
     // the first step gathers as every other does
     throw_if_failed(units_.make_stale(/*frozen=*/false));
-    order_.emplace(sharding(), replicas(), [this](const plan::Action& a) { perform(a); });
+    order_.emplace(sharding(), replicas(), [this](const plan::Action& a) { perform(in_form(a)); });
   }
   return *order_;
 }

@@ -57,6 +57,8 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   plan::StepPlan replicas() const;
   parallel::ShardingOrder& order();
   void perform(const plan::Action& action);
+  /// A reduction has the form of the options; other actions are as they are.
+  plan::Action in_form(plan::Action action) const;
   /// `differentiated`: it has a backward, if only of units before it that have none.
   parallel::ShardingOrder::Call end_forward(int unit, bool recorded, bool differentiated);
   void watch(const torch::Tensor& output, const parallel::ShardingOrder::Call& call);
@@ -67,6 +69,7 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   void end_pass();
 
   ShardedUnits units_;
+  std::vector<plan::Codec> codecs_;                // of the gradients of each unit
   plan::ModelShape model_;                         // a segment for each unit
   std::map<const c10::TensorImpl*, int> numbers_;  // of its parameters
   std::optional<parallel::ShardingOrder> order_;   // of this model

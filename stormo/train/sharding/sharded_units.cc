@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include <stormo/comm/codec/encoders.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
+#include <stormo/train/state/residuals.h>
 
 namespace stormo::train {
 void throw_if_failed(const Status& status) {
@@ -83,9 +85,9 @@ Status ShardedUnits::perform(const plan::Action& action, double weight) {
     switch (action.kind) {
       case kAllGather: return start_gather(*unit, action.asynchronous);
       case kReshard: return release(*unit);
-      case kReduceScatter: return start_reduce(*unit, action.asynchronous);
+      case kReduceScatter: return start_reduce(*unit, action);
       case kReleaseGradients: return release_gradients(*unit);
-      case kAllReduce: return start_average(*unit, action.asynchronous);
+      case kAllReduce: return start_average(*unit, action);
       default: break;
     }
   }
@@ -162,25 +164,21 @@ Status ShardedUnits::count(double weight) {
   return {};
 }
 
-/// What is to run, for Request::algorithm: the canonical one, or the selected one (empty).
-std::string_view ShardedUnits::algorithm(std::string_view canonical) const {
-  return options_.deterministic ? canonical : std::string_view();
-}
-
 std::span<std::uint8_t> ShardedUnits::flags_of(const FlatParameter& flat) {
   return std::span(present_).subspan(first_flag_.at(&flat), flat.parameters().size());
 }
 
-Status ShardedUnits::start_reduce(int unit, bool asynchronous) {
+Status ShardedUnits::start_reduce(int unit, const plan::Action& action) {
   for (const auto& flat : at(unit).flats) {
     if (!flat->trainable()) continue;
-    STORMO_ASSIGN_OR_RETURN(Reduction started, start_reduce(*flat, asynchronous));
+    STORMO_ASSIGN_OR_RETURN(Reduction started, start_reduce(*flat, action));
     at(unit).reducing.push_back(std::move(started));
   }
   return {};
 }
 
-Result<ShardedUnits::Reduction> ShardedUnits::start_reduce(FlatParameter& flat, bool asynchronous) {
+Result<ShardedUnits::Reduction> ShardedUnits::start_reduce(FlatParameter& flat,
+                                                           const plan::Action& action) {
   Reduction r{.flat = &flat, .whole = {}, .part = {}, .work = comm::Work::completed({})};
   r.whole = flat.take_gradients(scale_, flags_of(flat));
   r.part = flat.reduced_part(r.whole);
@@ -189,13 +187,33 @@ Result<ShardedUnits::Reduction> ShardedUnits::start_reduce(FlatParameter& flat, 
   const comm::Request request{.kind = comm::OperationKind::kReduceScatter,
                               .in = {&whole, 1},
                               .out = {&part, 1},
-                              .algorithm = algorithm("canonical_reduce_scatter")};
-  if (asynchronous) {
+                              .algorithm = action.algorithm,
+                              .encoding = encoding(action, flat, *groups_.shards, whole)};
+  if (action.asynchronous) {
     r.work = groups_.shards->submit(request);
   } else {
     STORMO_RETURN_IF_ERROR(groups_.shards->run(request, Deadline::never()));
   }
   return r;
+}
+
+comm::EncodedSum* ShardedUnits::encoding(const plan::Action& action, const FlatParameter& flat,
+                                         comm::Communicator& ranks, const comm::Buffer& whole) {
+  if (!row_of(action.codec).in_blocks() || ranks.size() == 1) return nullptr;
+  const std::string key =
+      std::string(to_string(action.kind)) + "." + flat.parameters().front().name;
+  std::unique_ptr<comm::EncodedSum>& sum = encodings_[key];
+  if (sum == nullptr) {
+    sum = std::make_unique<comm::EncodedSum>(ranks, *comm::find_encoder(action.codec), whole.count);
+    restore_residual(kept_, key, *sum);
+  }
+  return sum.get();
+}
+
+TensorMap ShardedUnits::residuals() const {
+  TensorMap out;
+  for (const auto& [key, sum] : encodings_) add_residual(out, key, *sum);
+  return out;
 }
 
 /// Of the terms, not of the reduced part; but in stage 1 the part lies among them.
@@ -209,15 +227,16 @@ Status ShardedUnits::release_gradients(int unit) {
   return {};
 }
 
-Status ShardedUnits::start_average(int unit, bool asynchronous) {
+Status ShardedUnits::start_average(int unit, const plan::Action& action) {
   for (Reduction& r : at(unit).reducing) {
     STORMO_RETURN_IF_ERROR(r.work.wait());
     const comm::Buffer part = tensor::buffer_of(r.part);
     const comm::Request request{.kind = comm::OperationKind::kAllReduce,
                                 .in = {&part, 1},
                                 .out = {&part, 1},
-                                .algorithm = algorithm("canonical_all_reduce")};
-    if (asynchronous) {
+                                .algorithm = action.algorithm,
+                                .encoding = encoding(action, *r.flat, *groups_.replicas, part)};
+    if (action.asynchronous) {
       r.work = groups_.replicas->submit(request);
     } else {
       STORMO_RETURN_IF_ERROR(groups_.replicas->run(request, Deadline::never()));

@@ -10,9 +10,11 @@
 
 #include <torch/types.h>
 
+#include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/sharding/flat_parameter.h>
+#include <stormo/train/state/safetensors.h>
 
 namespace stormo::train {
 
@@ -93,6 +95,10 @@ class ShardedUnits {
   /// The ranks' parts may have changed; those of frozen parameters too?
   Status make_stale(bool frozen);
 
+  /// See ParameterStore.
+  TensorMap residuals() const;
+  void keep_residuals(TensorMap kept) { kept_ = std::move(kept); }
+
   std::vector<FlatParameter*> flats() const;  ///< in the order of units
   const ShardingGroups& groups() const { return groups_; }
   const ShardingOptions& options() const { return options_; }
@@ -116,19 +122,23 @@ class ShardedUnits {
   Status start_gather(int unit, bool asynchronous);
   Status end_gather(int unit);
   Status count(double weight);
-  Status start_reduce(int unit, bool asynchronous);
+  Status start_reduce(int unit, const plan::Action& action);
   Status release_gradients(int unit);
-  Status start_average(int unit, bool asynchronous);
+  Status start_average(int unit, const plan::Action& action);
   Status find_unused();
-  std::string_view algorithm(std::string_view canonical) const;
   std::span<std::uint8_t> flags_of(const FlatParameter& flat);
-  Result<Reduction> start_reduce(FlatParameter& flat, bool asynchronous);
+  Result<Reduction> start_reduce(FlatParameter& flat, const plan::Action& action);
+  /// That of a reduction in a codec of blocks, with what it keeps from step to step; else null.
+  comm::EncodedSum* encoding(const plan::Action& action, const FlatParameter& flat,
+                             comm::Communicator& ranks, const comm::Buffer& whole);
 
   ShardingGroups groups_;
   ShardingOptions options_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::map<const c10::TensorImpl*, int> owner_;
   std::map<const FlatParameter*, std::size_t> first_flag_;
+  std::map<std::string, std::unique_ptr<comm::EncodedSum>> encodings_;  // by what they are of
+  TensorMap kept_;  // residuals for those that are not made yet
 
   int parameters_ = 0;  ///< of all units, and those between them that are elsewhere
   double scale_ = 1;

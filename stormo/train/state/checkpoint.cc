@@ -10,7 +10,7 @@
 #include <torch/types.h>
 
 #include <stormo/tensor/memory.h>
-#include <stormo/train/state/delay_slot.h>
+#include <stormo/train/state/other_slots.h>
 
 namespace stormo::train {
 namespace {
@@ -143,7 +143,10 @@ Status read_all_into(checkpoint::CheckpointReader& reader, const TensorMap& tens
 Result<TensorMap> read_optimizer_state(checkpoint::CheckpointReader& reader) {
   TensorMap tensors;
   for (const auto& [name, saved] : reader.manifest().tensors) {
-    if (!is_optimizer_state(name) || optimizer_slot(name) == kDelaySlot) continue;
+    if (!is_optimizer_state(name) || optimizer_slot(name) == kDelaySlot ||
+        optimizer_slot(name) == kResidualSlot) {
+      continue;
+    }
     const auto type = safetensors_type(saved.dtype);
     if (!type) return Status(Code::kCorrupt, "'" + name + "' has an unknown dtype");
     try {

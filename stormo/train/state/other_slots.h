@@ -4,8 +4,13 @@
 
 namespace stormo::train {
 
-/// In checkpoints a slot that is of no optimizer: the mean square of gradients that servers keep
-/// for protocol::DelayCompensation. Who has no such servers leaves it out.
+// In checkpoints slots that are of no optimizer. Who does not need them leaves them out.
+
+/// The mean square of gradients that servers keep
+/// for protocol::DelayCompensation.
 inline constexpr std::string_view kDelaySlot = "delay_mean_square";
+
+/// What codecs of gradients have lost, of one rank: "optimizer.residual.rank<r>.<key>".
+inline constexpr std::string_view kResidualSlot = "residual";
 
 }  // namespace stormo::train

@@ -35,13 +35,9 @@ std::string builder_of(Reducer reducer) {
   return {};
 }
 
-std::optional<torch::ScalarType> scalar_type_of(ReduceType type) {
-  switch (type) {
-    case ReduceType::kOwn: return {};
-    case ReduceType::kBFloat16: return torch::kBFloat16;
-    case ReduceType::kFloat16: return torch::kHalf;
-  }
-  return {};
+parallel::ReductionForm form_of(const GradientOptions& options) {
+  if (options.deterministic) return parallel::in_one_order(options.codec);
+  return {.codec = options.codec, .all_reduce = builder_of(options.reducer)};
 }
 
 /// Whether every micro-batch is computed in one piece, one after the other: then gradients become
@@ -77,16 +73,9 @@ int ranks_of_one(const TrainerOptions& options) {
 
 }  // namespace
 
-ReductionOptions reduction_of(const GradientOptions& options) {
-  ReductionOptions how;
-  how.algorithm = options.deterministic ? "canonical_all_reduce" : builder_of(options.reducer);
-  how.reduce_type = scalar_type_of(options.reduce_type);
-  if (options.bucket_bytes > 0) {
-    how.overlap = Overlap::buckets(options.bucket_bytes);
-  } else if (!options.overlap) {
-    how.overlap = Overlap::at_the_end();
-  }
-  return how;
+Overlap overlap_of(const GradientOptions& options) {
+  if (options.bucket_bytes > 0) return Overlap::buckets(options.bucket_bytes);
+  return options.overlap ? Overlap::measured() : Overlap::at_the_end();
 }
 
 bool may_overlap(const plan::StepPlan& plan) {
@@ -209,6 +198,13 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
     return invalid_argument(
         "deterministic gradients have a reduction of their own; leave out the reducer");
   }
+  if (row_of(gradients.codec).in_blocks() &&
+      (gradients.deterministic || gradients.reducer != Reducer::kAuto)) {
+    return invalid_argument(
+        "gradients in codec " + std::string(to_string(gradients.codec)) +
+        " have a reduction of their own, whose bits depend on how they are cut into buckets; leave "
+        "out deterministic and the reducer, or choose another strategy.compression");
+  }
   if (servers_average(options)) {
     strategy.exchange = {.fetch = strategy.period, .push = strategy.period, .averages = true};
   }
@@ -239,7 +235,8 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
           .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
           .recompute = options.recompute,
           .overlap_exchange = options.gradients.overlap && has_servers && sends,
-          .bucket_bytes = options.gradients.bucket_bytes};
+          .bucket_bytes = options.gradients.bucket_bytes,
+          .reduction = form_of(options.gradients)};
 }
 
 namespace {
@@ -389,18 +386,15 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                            const TrainerOptions& options, server::Facts facts,
                                            const MaterializeSegment& bring) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
-  const ReductionOptions how = reduction_of(options.gradients);
   const ShardingOptions sharding{.stage = stage_of(plan),
                                  .prefetch = 0,  // the plan says what is asynchronous
-                                 .hybrid = options.strategy.hybrid,
-                                 .deterministic = options.gradients.deterministic,
-                                 .precision = {.reduce = how.reduce_type}};
+                                 .hybrid = options.strategy.hybrid};
   if (!model_axes(plan.mesh).empty()) {
     const auto serve = [&](std::vector<NamedParameter> part) {
       return std::make_unique<ServedStore>(groups, std::move(part), options, std::move(facts));
     };
-    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, how,
-                                                sharding, bring, serve);
+    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, sharding,
+                                                bring, serve);
   }
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding, bring);
@@ -409,7 +403,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
     return std::make_unique<ServerAveragedStore>(groups, module, options, std::move(facts));
   }
   if (is_remote(plan)) {
-    return std::make_unique<ServedStore>(groups, module, options, std::move(facts), how);
+    return std::make_unique<ServedStore>(groups, module, options, std::move(facts));
   }
   if (has_centre(plan))
     return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));
@@ -418,11 +412,9 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
         groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters));
   }
   if (plan.mesh.find("host") >= 0) {
-    return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,
-                                             how);
+    return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model);
   }
-  return std::make_unique<ReplicatedStore>(groups, make_optimizer(options.optimizer, parameters),
-                                           how);
+  return std::make_unique<ReplicatedStore>(groups, make_optimizer(options.optimizer, parameters));
 }
 
 }  // namespace stormo::train

@@ -66,7 +66,7 @@ bool may_overlap(const plan::StepPlan& plan);
 Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap);
 
 /// How replicas average gradients.
-ReductionOptions reduction_of(const GradientOptions& options);
+Overlap overlap_of(const GradientOptions& options);
 
 /// Whether a rank has parts of the parameters between steps, and no memory for others: slices,
 /// shards, or those of a stage.

@@ -8,7 +8,7 @@ namespace stormo::train {
 
 HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
                                  const std::vector<NamedParameter>& parameters,
-                                 const plan::ModelShape& model, const ReductionOptions& how)
+                                 const plan::ModelShape& model)
     : groups_(groups),
       all_(all_parameters(model)),
       saves_(groups.world().cross_rank() == 0),
@@ -18,7 +18,7 @@ HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOption
                    return host.all_reduce(v, comm::ReduceOp::kSum);
                  }) {
   if (groups.world().cross_size() == 1) return;
-  between_hosts_ = std::make_unique<BackwardReducer>(groups.world(), parameters, how);
+  between_hosts_ = std::make_unique<BackwardReducer>(groups.world(), parameters);
 }
 
 void HostSharedStore::begin_backward(bool last) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/train/optimizer/fused_optimizer.h>
@@ -20,8 +21,7 @@ class HostSharedStore final : public ParameterStore {
   /// A collective. All parameters are reduced and updated at once. Throws Error. `groups` is
   /// borrowed.
   HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
-                  const std::vector<NamedParameter>& parameters, const plan::ModelShape& model,
-                  const ReductionOptions& how);
+                  const std::vector<NamedParameter>& parameters, const plan::ModelShape& model);
 
   Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
@@ -34,6 +34,12 @@ class HostSharedStore final : public ParameterStore {
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
+  TensorMap residuals() const override {
+    return between_hosts_ ? between_hosts_->reducer().residuals() : TensorMap();
+  }
+  void keep_residuals(TensorMap kept) override {
+    if (between_hosts_) between_hosts_->reducer().keep_residuals(std::move(kept));
+  }
 
  private:
   const AxisGroups& groups_;

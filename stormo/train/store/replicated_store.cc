@@ -16,9 +16,8 @@ const plan::Action* first_reduction(const plan::StepPlan& plan) {
 
 }  // namespace
 
-ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer,
-                                 const ReductionOptions& how)
-    : groups_(groups), optimizer_(std::move(optimizer)), how_(how) {}
+ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer)
+    : groups_(groups), optimizer_(std::move(optimizer)) {}
 
 Status ReplicatedStore::check(const plan::StepPlan& plan) const {
   STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
@@ -53,8 +52,9 @@ void ReplicatedStore::follow(const plan::StepPlan& plan) {
     return;
   }
   comm::Communicator& ranks = *groups_.over(first->axes).take_or_throw();
-  if (replicas_ == nullptr || std::exchange(ranks_, &ranks) != &ranks) {
-    replicas_ = std::make_unique<BackwardReducer>(ranks, optimizer_->parameters(), how_);
+  if (std::exchange(ranks_, &ranks) != &ranks) {
+    replicas_ = std::make_unique<BackwardReducer>(ranks, optimizer_->parameters());
+    replicas_->reducer().keep_residuals(std::exchange(kept_, {}));
   }
   replicas_->follow(plan, [this](const plan::Action& a) { done(a); });
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <stormo/train/parameters/parameter_store.h>
@@ -13,8 +14,7 @@ namespace stormo::train {
 class ReplicatedStore final : public ParameterStore {
  public:
   /// `groups` is borrowed.
-  ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer,
-                  const ReductionOptions& how);
+  ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer);
 
   Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
@@ -24,15 +24,19 @@ class ReplicatedStore final : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override;
   void zero_grad() override;
   Optimizer& optimizer() override { return *optimizer_; }
+  TensorMap residuals() const override {
+    return replicas_ ? replicas_->reducer().residuals() : TensorMap();
+  }
+  void keep_residuals(TensorMap kept) override { kept_ = std::move(kept); }
   /// Waits for all averages of a step.
   Status finish_averages();
 
  private:
   const AxisGroups& groups_;
   std::unique_ptr<Optimizer> optimizer_;
-  ReductionOptions how_;
   comm::Communicator* ranks_ = nullptr;        // of the reductions
   std::unique_ptr<BackwardReducer> replicas_;  // null: the plan reduces nothing
+  TensorMap kept_;                             // residuals for `replicas_`
   bool sums_norms_ = false;                    // an update is a collective
 };
 

@@ -8,6 +8,7 @@
 #include <stormo/parallel/sharding/sharded.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
+#include <stormo/tensor/dtype.h>
 #include <stormo/train/store/whole_norms.h>
 
 namespace stormo::train {
@@ -37,6 +38,20 @@ Status check_segments(const model::Chain& chain, const plan::ModelShape& model) 
                                     std::to_string(segments.size()) + "; use Chain::shape()");
 }
 
+/// Of the reduction of these parameters.
+plan::Codec codec_of(const plan::StepPlan& plan, plan::Range parameters) {
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind == plan::ActionKind::kReduceScatter && a.range == parameters) return a.codec;
+  }
+  return plan::Codec::kNone;
+}
+
+ShardPrecision precision_of(plan::Codec codec) {
+  std::optional<DType> type = row_of(codec).type;
+  if (row_of(codec).in_blocks()) type = DType::kFloat32;
+  return type ? ShardPrecision{.reduce = tensor::scalar_type_of(*type)} : ShardPrecision{};
+}
+
 /// The axes whose ranks hold the same shards.
 std::vector<std::string> replica_axes(const plan::Mesh& mesh) {
   std::vector<std::string> out = data_axes(mesh);
@@ -63,14 +78,15 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
     : groups_(groups), fsdp_(sharding_groups(groups), sharding), units_(fsdp_.units()) {
   const std::shared_ptr<model::Chain> chain = chain_of(module);
   throw_if_error(check_segments(*chain, plan.model));
-  add_units(*chain, plan.model, bring);
+  add_units(*chain, plan, bring);
   WholeNorms norms = whole_norms(groups, plan);
   optimizer_ = fsdp_.make_optimizer(options, std::move(norms.sum), norms.counts);
   throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
 }
 
-void ShardedStore::add_units(const model::Chain& chain, const plan::ModelShape& model,
+void ShardedStore::add_units(const model::Chain& chain, const plan::StepPlan& plan,
                              const MaterializeSegment& bring) {
+  const plan::ModelShape& model = plan.model;
   std::vector<NamedParameter> parameters;
   for (const auto& p : chain.named_parameters()) parameters.push_back({p.key(), p.value()});
   const plan::Stages stages(model);
@@ -86,7 +102,9 @@ void ShardedStore::add_units(const model::Chain& chain, const plan::ModelShape& 
       }
       std::fill_n(unit_of.begin() + own.first, own.size(), units_.size());
       const auto first = parameters.begin() + own.first;
-      fsdp_.add_unit(model.segments[s].name, {first, first + own.size()});
+      codecs_.push_back(codec_of(plan, own));
+      fsdp_.add_unit(model.segments[s].name, {first, first + own.size()},
+                     precision_of(codecs_.back()));
     }
   }
   for (const std::vector<int>& read : parameters_read(model)) {
@@ -126,6 +144,9 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     const bool fits = a.kind == kAllReduce
                           ? a.axes == replica_axes(plan.mesh)
                           : a.axes == std::vector<std::string>{parallel::kShardAxis};
+    if (row_of(a.kind).reduces && a.codec != codecs_[static_cast<std::size_t>(*unit)]) {
+      return cannot(plan, i, "the shards were made for gradients in another codec");
+    }
     if (a.kind != kReleaseGradients && !fits) {
       return cannot(plan, i, "is not what shards do over " + a.axes.front());
     }

@@ -43,17 +43,20 @@ class ShardedStore final : public ParameterStore {
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_->load_state(read); }
+  TensorMap residuals() const override { return units_.residuals(); }
+  void keep_residuals(TensorMap kept) override { units_.keep_residuals(std::move(kept)); }
 
  private:
   class Shown;
 
-  void add_units(const model::Chain& chain, const plan::ModelShape& model,
+  void add_units(const model::Chain& chain, const plan::StepPlan& plan,
                  const MaterializeSegment& bring);
 
   const AxisGroups& groups_;
   FullyShardedDataParallel fsdp_;
   ShardedUnits& units_;
   std::vector<std::vector<int>> reads_;  // units, by segment
+  std::vector<plan::Codec> codecs_;      // of the gradients of each unit
   std::unique_ptr<FusedOptimizer> optimizer_;
 };
 

@@ -56,8 +56,12 @@ struct DistributedDataParallel::State {
       sorted.push_back(wrapped.list()[order[n]]);
       position[order[n]] = n;
     }
-    if (!sorted.empty()) plan = plan_of_replicas(sorted, world.size(), overlap->current());
-    reducer = std::make_unique<GradientReducer>(world, std::move(sorted), how);
+    ReductionOptions now = how;
+    now.overlap = overlap->current();
+    if (!sorted.empty()) plan = plan_of_replicas(sorted, world.size(), now);
+    TensorMap kept = reducer ? reducer->residuals() : TensorMap();
+    reducer = std::make_unique<GradientReducer>(world, std::move(sorted));
+    reducer->keep_residuals(std::move(kept));
     reducer->set_weight(weight);
     reducer->on_done(done);
     if (!order.empty()) reducer->follow(plan);
@@ -234,8 +238,8 @@ void DistributedDataParallel::broadcast_buffers() {
 }
 
 std::string DistributedDataParallel::overlap() const {
-  const auto& type = state_->how.reduce_type;
-  const std::string in = type ? std::string(" in ") + torch::toString(*type) : "";
+  const Codec codec = state_->how.codec;
+  const std::string in = codec == Codec::kNone ? "" : " in " + std::string(to_string(codec));
   return "gradients are reduced " + state_->overlap->describe() + in;
 }
 

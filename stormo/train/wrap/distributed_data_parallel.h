@@ -44,7 +44,7 @@ class DistributedDataParallel {
  public:
   /// Throws Error on every rank when the ranks' modules differ, naming the first difference.
   /// `how` must be equal on all ranks: `{.overlap = Overlap::buckets(4 << 20)}`, or
-  /// `{.reduce_type = torch::kBFloat16}` for half the bytes. A measured overlap may change the
+  /// `{.codec = Codec::kBFloat16}` for half the bytes. A measured overlap may change the
   /// order of additions between runs; fix it where runs must be equal bit for bit.
   DistributedDataParallel(comm::Communicator& world, std::shared_ptr<torch::nn::Module> module,
                           const ReductionOptions& how = {});

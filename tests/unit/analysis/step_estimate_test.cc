@@ -127,8 +127,11 @@ TEST(StepCost, CountsEveryCollectiveOfEveryAxis) {
   EXPECT_EQ(near->ranks[0], (Traffic{.in_host = each - 8}));
 
   // in 16 bits on their way: a part is a multiple of 16 numbers
-  const auto sharded =
-      cost(shards(3), {1, 2}, {.reduce_type = DType::kBFloat16, .agreed_numbers = 7}, whole_buffer);
+  StepPlan narrow = shards(3);
+  for (Action& a : narrow.actions) {
+    if (row_of(a.kind).reduces) a.codec = plan::Codec::kBFloat16;
+  }
+  const auto sharded = cost(narrow, {1, 2}, {.agreed_numbers = 7}, whole_buffer);
   ASSERT_TRUE(sharded.ok());
   const std::int64_t first = 1632, second = 3216;  // multiples of 48
   EXPECT_EQ(sharded->ranks[0].between_hosts,
@@ -214,8 +217,7 @@ TEST(StepMemory, ReplicasHoldAllAndShardsAPart) {
 }
 
 TEST(StepMemory, AWorkerHasACopyAndNoOptimizerState) {
-  const StepMemory m =
-      memory(workers(2), {.optimizer_numbers = 2, .reduce_type = DType::kBFloat16});
+  const StepMemory m = memory(workers(2), {.optimizer_numbers = 2});
   EXPECT_EQ(m.between_steps, (Memory{.parameters = 19200}));
   EXPECT_EQ(m.peak, (Memory{.parameters = 19200, .gradients = 19200}));
   EXPECT_EQ(m.peak_action, 4u);  // backward

@@ -445,6 +445,9 @@ TEST(StepVerify, NamesWhatIsNoPlanAtAll) {
              [](Action& a) {
                a.axes = {"dp", "dp"};
              })},
+       {"action 9 (update 0-1 codec bfloat16: a .. b): adds up no gradients, and has neither codec "
+        "nor algorithm",
+        with(9, [](Action& a) { a.codec = plan::Codec::kBFloat16; })},
        {"action 9 (update 0-1 async: a .. b): cannot be asynchronous",
         with(9, [](Action& a) { a.asynchronous = true; })},
        {"action 8 (unscale): finds no scale of the loss",

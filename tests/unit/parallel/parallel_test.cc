@@ -9,6 +9,7 @@
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
+#include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/replicas/host_shared.h>
@@ -265,6 +266,26 @@ TEST(Sharded, RefusesWhatCannotBe) {
 std::string passes(const Strategy& strategy, std::vector<int> hosts, bool can_share = true) {
   const auto p = plan_for(strategy, shape(2), {std::move(hosts), can_share});
   return p.ok() ? p->strategy : p.status().message();
+}
+
+TEST(ReduceWith, GivesReductionsTheirForm) {
+  const ReductionForm form{
+      .codec = plan::Codec::kFloat16, .all_reduce = "tree", .reduce_scatter = "ring"};
+  const StepPlan p = compose(one_device(shape(2)), mirrored(2), sharded({.stage = 3, .ranks = 2}),
+                             reduce_with(form))
+                         .take_or_throw();
+  int reductions = 0;
+  for (const plan::Action& a : p.actions) {
+    const bool scatters = a.kind == ActionKind::kReduceScatter;
+    const bool reduces = scatters || a.kind == ActionKind::kAllReduce;
+    EXPECT_EQ(a.codec, reduces ? plan::Codec::kFloat16 : plan::Codec::kNone);
+    EXPECT_EQ(a.algorithm, scatters ? "ring" : reduces ? "tree" : "");
+    reductions += reduces ? 1 : 0;
+  }
+  EXPECT_EQ(reductions, 4);
+  EXPECT_TRUE(p.strategy.ends_with("+reduce_with"));
+  const StepPlan none = compose(one_device(shape(2)), host_shared(1, 2)).take_or_throw();
+  EXPECT_EQ(compose(none, reduce_with(form)).take_or_throw(), none);
 }
 
 TEST(StrategyByName, IsOneDeviceOnOneRank) {

@@ -1,5 +1,6 @@
 #include <stormo/plan/step_plan.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -97,6 +98,16 @@ TEST(StepPlan, AnActionMayBeForEveryNthStep) {
   EXPECT_TRUE(is_diverged(p));
 }
 
+TEST(StepPlan, AReductionMayHaveACodecAndAnAlgorithm) {
+  StepPlan p = sample();
+  p.actions[3].codec = Codec::kBFloat16;
+  EXPECT_EQ(to_text(p.actions[3]), "all_reduce 2-2 over dp,shard codec bfloat16");
+  p.actions[3].algorithm = "ring_all_reduce";
+  EXPECT_EQ(to_text(p.actions[3]),
+            "all_reduce 2-2 over dp,shard codec bfloat16 by ring_all_reduce");
+  EXPECT_EQ(parse_step_plan(to_text(p)).take_or_throw(), p);
+}
+
 TEST(StepPlan, ErrorsNameLineColumnAndReason) {
   const auto message_of = [](const std::string& text) {
     return parse_step_plan(text).status().message();
@@ -131,6 +142,10 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
   EXPECT_EQ(message_of(state + "action 0: loss batch 2"), "7:22: a micro-batch must be in 0..1");
   EXPECT_EQ(message_of(state + "action 0: all_gather 0-0 over tp"),
             "7:31: axis 'tp' is not in the mesh");
+  EXPECT_THAT(message_of(state + "action 0: all_reduce 0-0 over dp codec zip"),
+              testing::StartsWith("7:40: 'zip' is not a codec; there are none, bfloat16, float16"));
+  EXPECT_EQ(message_of(state + "action 0: update 0-0 codec bfloat16"),
+            "7:22: unexpected text before the end of the line");
 }
 
 TEST(StepPlan, HashFollowsEveryField) {
@@ -159,6 +174,8 @@ TEST(StepPlan, HashFollowsEveryField) {
       [](StepPlan& p) { p.actions[2].micro_batch = 0; },
       [](StepPlan& p) { p.actions[1].axes = {"dp"}; },
       [](StepPlan& p) { p.actions[1].asynchronous = false; },
+      [](StepPlan& p) { p.actions[3].codec = Codec::kFloat16; },
+      [](StepPlan& p) { p.actions[3].algorithm = "ring_all_reduce"; },
   };
   for (std::size_t i = 0; i < changes.size(); ++i) {
     StepPlan other = sample();

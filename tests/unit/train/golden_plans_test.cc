@@ -13,6 +13,7 @@
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
+#include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/computation/trust_ratios.h>
 #include <stormo/parallel/inside_layers/tensor_parallel.h>
 #include <stormo/parallel/one_device.h>
@@ -23,10 +24,12 @@
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
+#include <stormo/train/estimate/step_sizes.h>
 
 #include "tests/built.h"
 #include "tests/golden/golden.h"
 #include "tests/unit/train/plan_run.h"
+#include "tests/unit/train/predicted_cost.h"
 
 namespace stormo::train {
 namespace {
@@ -62,6 +65,9 @@ std::map<std::string, StepPlan> golden_plans() {
       {"one_device", made_by({})},
       {"mirrored", made_by({mirrored(4)})},
       {"buckets", made_by({mirrored(2), bucket(1000)})},
+      {"bfloat16",
+       made_by({mirrored(2), bucket(1000),
+                reduce_with({.codec = plan::Codec::kBFloat16, .all_reduce = "ring_all_reduce"})})},
       {"recompute", made_by({mirrored(2), recompute()}, 1)},
       {"micro_batches_clip", made_by({micro_batches(2), parallel::clip_gradients(), mirrored(2)})},
       {"loss_scale", made_by({scale_loss(), mirrored(2)})},
@@ -89,18 +95,17 @@ TEST(GoldenPlans, AreWhatThePassesMake) {
   }
 }
 
-/// The ranks of "dp" are on hosts of their own where another axis is inside of hosts. Workers that
-/// share the servers' memory are on one.
-std::vector<int> hosts_of(const plan::Mesh& mesh) {
-  const int dp = mesh.find("dp");
-  const bool several = mesh.axes.size() > 1 && mesh.find(plan::kWorkerAxis) < 0;
-  const int hosts = dp >= 0 && several ? mesh.axes[static_cast<std::size_t>(dp)].size : 1;
-  return std::vector<int>(static_cast<std::size_t>(hosts), mesh.size() / hosts);
+/// The ranks of "dp" are on hosts of their own. Workers that share the servers' memory are on one.
+std::vector<int> hosts_of(const StepPlan& plan) {
+  const int dp = plan.mesh.find("dp");
+  const bool several = dp >= 0 && !has_servers(plan);
+  const int hosts = several ? plan.mesh.axes[static_cast<std::size_t>(dp)].size : 1;
+  return std::vector<int>(static_cast<std::size_t>(hosts), plan.mesh.size() / hosts);
 }
 
 PlanRun run_of(const StepPlan& plan, const Problem& problem) {
   PlanRun run{.plan = plan,
-              .hosts = hosts_of(plan.mesh),
+              .hosts = hosts_of(plan),
               .problem = problem,
               .batches = problem.batches(3, 13),
               .options = {},
@@ -141,10 +146,18 @@ void execute(const fs::path& path) {
   const PlanRun run = run_of(*plan, *problem);
   const auto reference = test::train_by_plan(alone(run));
   const auto ranks = test::train_by_plan(run);
-  const double rounding = run.half ? 1e-3 : 2e-6;
+  const bool rounds = std::ranges::any_of(
+      plan->actions, [](const plan::Action& a) { return a.codec != plan::Codec::kNone; });
+  const double rounding = run.half || rounds ? 1e-3 : 2e-6;
   // what is drawn to a centre trains otherwise than one process; all ranks show the centre
   const test::Values& expected = has_centre(*plan) ? ranks[0].values : reference[0].values;
+  analysis::StepSizes sizes = step_sizes_of(run.options);
+  sizes.agreed_numbers = 0;  // no run, no agreement
+  const analysis::StepCost cost = test::predicted_cost(run, sizes);
+  EXPECT_EQ(cost.total().between_hosts > 0, run.hosts.size() > 1);
   for (std::size_t r = 0; r < ranks.size(); ++r) {
+    EXPECT_EQ(ranks[r].sent[1], static_cast<std::uint64_t>(cost.ranks[r].between_hosts))
+        << "rank " << r;
     test::expect_trace(ranks[r].trace, project(*plan, static_cast<Rank>(r)), run.batches.size());
     test::expect_near(ranks[r].values, expected, rounding, "one process");
   }

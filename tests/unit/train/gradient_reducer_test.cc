@@ -50,8 +50,8 @@ Average average(const std::vector<int>& hosts, const ReductionOptions& how) {
   test::on_ranks(group, [&](comm::Communicator& world) {
     const torch::Tensor p = torch::zeros({kElements}).requires_grad_();
     const std::vector<NamedParameter> parameters = {{"p", p}};
-    GradientReducer reducer(world, parameters, how);
-    reducer.follow(train::plan_of_replicas(parameters, world.size(), how.overlap));
+    GradientReducer reducer(world, parameters);
+    reducer.follow(train::plan_of_replicas(parameters, world.size(), how));
     reducer.set_weight(world.rank() + 1.0);
     p.mutable_grad() = x * (world.rank() + 1.0);
     const std::uint64_t before = world.bytes_sent();
@@ -75,14 +75,15 @@ TEST(GradientReducer, SixteenBitsAreHalfTheBytes) {
   const Average own = average(hosts, {.overlap = overlap});
   EXPECT_LT(own.worst, 1e-6);
   struct Row {
-    torch::ScalarType type;
+    plan::Codec codec;
     double rounding;
   };
-  for (const Row& row : {Row{torch::kBFloat16, 1.0 / 256}, Row{torch::kHalf, 1.0 / 2048}}) {
-    const Average half = average(hosts, {.overlap = overlap, .reduce_type = row.type});
+  for (const Row& row :
+       {Row{plan::Codec::kBFloat16, 1.0 / 256}, Row{plan::Codec::kFloat16, 1.0 / 2048}}) {
+    const Average half = average(hosts, {.overlap = overlap, .codec = row.codec});
     EXPECT_LE(2 * total(half), total(own) + 2 * kSmall * hosts.size());
-    EXPECT_LT(half.worst, 3 * row.rounding) << row.type;
-    EXPECT_GT(half.worst, row.rounding / 100) << row.type;
+    EXPECT_LT(half.worst, 3 * row.rounding) << to_string(row.codec);
+    EXPECT_GT(half.worst, row.rounding / 100) << to_string(row.codec);
   }
 }
 

@@ -80,10 +80,10 @@ TEST_F(Matrix, SixteenBitsBetweenRanks) {
   const RankFile wide = train(2, training("mlp", own));
   std::vector<Words> trainings;
   for (const Words& strategy :
-       {Words{"strategy=ddp", "parameters=replicated", "reduce_type=bfloat16"},
-        {"strategy=ddp", "parameters=replicated", "reduce_type=float16"},
-        {"strategy=ddp", "parameters=host_shared", "reduce_type=bfloat16"},
-        {"strategy=fsdp", "parameters=sharded", "reduce_type=bfloat16"}}) {
+       {Words{"strategy=ddp", "parameters=replicated", "compression=bfloat16"},
+        {"strategy=ddp", "parameters=replicated", "compression=float16"},
+        {"strategy=ddp", "parameters=host_shared", "compression=bfloat16"},
+        {"strategy=fsdp", "parameters=sharded", "compression=bfloat16"}}) {
     trainings.push_back(training("mlp", strategy));
   }
   for (const int hosts : {1, 2}) {

@@ -35,12 +35,15 @@ struct Way {
 
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
+/// Whether gradients are rounded on their way.
+bool rounds(const Way& way) { return way.step.reduction.codec != plan::Codec::kNone; }
+
 TrainerOptions options_of(const Way& way) {
   TrainerOptions options;
   options.strategy = way.strategy;
   options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
   const bool servers_average = way.strategy.exchange.averages;
-  if (way.strategy.kind == Strategy::Kind::kParameterAveraging || servers_average) {
+  if (way.strategy.kind == Strategy::Kind::kParameterAveraging || servers_average || rounds(way)) {
     options.optimizer = {.lr = 0.1, .momentum = 0.9};  // AdamW is not linear
   }
   options.clip_norm = way.step.clip ? 0.5 : 0;
@@ -104,7 +107,7 @@ TEST_P(Trace, IsThePlan) {
     one.hosts = {1};
     one.strategy.worker_ranks = 1;
     const auto reference = test::train_by_plan(run_of(one, problem, batches));
-    const double most = way.half ? 2e-2 : 1e-9;  // AdamW divides by small numbers
+    const double most = way.half || rounds(way) ? 2e-2 : 1e-9;  // AdamW divides by small numbers
     for (const test::PlanResult& r : runs) {
       test::expect_near(r.values, reference[0].values, most, problem.name);
     }
@@ -146,6 +149,19 @@ std::vector<Way> ways() {
                      true});
       out.push_back(
           {both + "_recompute", hosts, strategy, {.prefetch = prefetch, .recompute = true}});
+    }
+  }
+  for (const plan::CodecRow& codec : plan::codec_rows()) {
+    if (codec.codec == plan::Codec::kNone) continue;
+    for (const auto& [name, strategy] : strategies) {
+      for (const auto& [place, hosts] : places) {
+        const std::string all = name + "_on_" + place + "_" + std::string(codec.word);
+        const StepOptions step{.clip = true, .reduction = {.codec = codec.codec}};
+        out.push_back({all, hosts, strategy, step});
+        if (strategy.kind != kDdp || hosts.size() == 1) continue;
+        out.push_back({all + "_buckets", hosts, strategy, step});
+        out.back().step.bucket_bytes = 1000;
+      }
     }
   }
   // a worker clips its own gradient, so that is another outcome than that of one process

@@ -117,8 +117,9 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   options.gradients.reducer =
       named(arguments, "reducer", {"auto", "ring", "hierarchical", "reduce_to_one"},
             train::Reducer::kAuto);
-  options.gradients.reduce_type =
-      named(arguments, "reduce_type", {"own", "bfloat16", "float16"}, train::ReduceType::kOwn);
+  const auto codecs = plan::codec_names();
+  options.gradients.codec =
+      named(arguments, "compression", {codecs.begin(), codecs.end()}, plan::Codec::kNone);
   options.gradients.bucket_bytes = number(arguments, "bucket_bytes", 0);
   options.gradients.deterministic = number(arguments, "deterministic", 0) != 0;
   options.sharding =

@@ -1,0 +1,29 @@
+#include <stormo/parallel/computation/reduce_with.h>
+
+#include <utility>
+
+namespace stormo::parallel {
+
+ReductionForm in_one_order(plan::Codec codec) {
+  return {.codec = codec,
+          .all_reduce = "canonical_all_reduce",
+          .reduce_scatter = "canonical_reduce_scatter"};
+}
+
+void set_form(plan::Action& action, const ReductionForm& form) {
+  if (!row_of(action.kind).reduces) return;
+  action.codec = form.codec;
+  action.algorithm =
+      action.kind == plan::ActionKind::kReduceScatter ? form.reduce_scatter : form.all_reduce;
+}
+
+Pass reduce_with(ReductionForm form) {
+  return [form = std::move(form)](const plan::StepPlan& in) -> Result<plan::StepPlan> {
+    plan::StepPlan out = in;
+    for (plan::Action& a : out.actions) set_form(a, form);
+    if (out != in) out.strategy += "+reduce_with";
+    return out;
+  };
+}
+
+}  // namespace stormo::parallel
