@@ -10,6 +10,7 @@ constexpr std::array kCodecRows = {
     CodecRow{.codec = Codec::kNone, .word = "none"},
     CodecRow{.codec = Codec::kBFloat16, .word = "bfloat16", .type = DType::kBFloat16},
     CodecRow{.codec = Codec::kFloat16, .word = "float16", .type = DType::kFloat16},
+    CodecRow{.codec = Codec::kInt8, .word = "int8", .block = 256, .block_bytes = 4 + 256},
 };
 
 constexpr bool codecs_in_order() {

@@ -16,6 +16,7 @@ enum class Codec : std::uint8_t {
   kNone,      ///< each gradient in its own type
   kBFloat16,  ///< half the bytes of float32, its range, 8 bits of its precision
   kFloat16,   ///< half the bytes, 11 bits of precision, but nothing above 65504
+  kInt8,      ///< 8 bits: whole numbers of a scale for each 256 neighbours
 };
 
 struct CodecRow {

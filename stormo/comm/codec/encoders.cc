@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include <stormo/comm/codec/int8.h>
+
 namespace stormo::comm {
 namespace {
 
 const std::vector<Encoder>& encoders() {
-  static const std::vector<Encoder> rows = {};
+  static const std::vector<Encoder> rows = {int8_encoder()};
   return rows;
 }
 

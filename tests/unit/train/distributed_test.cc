@@ -410,6 +410,24 @@ TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithTheScaleThatWasSaved) {
   }
 }
 
+// What a codec of blocks has lost is part of a checkpoint.
+TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithWhatACodecHasLost) {
+  for (const Words& strategy : {Words{"strategy=ddp", "parameters=replicated", "bucket_bytes=400"},
+                                {"model=mlp", "strategy=fsdp", "parameters=sharded", "stage=2"}}) {
+    const Words arguments = joined(strategy, {"compression=int8", "checkpoint=1"});
+    const RankFile unbroken = train(2, arguments);
+    const RankFile broken = train(
+        2, joined(arguments, {"event=sigterm", "event_rank=1", "event_call=5"}), 128 + SIGTERM);
+    ASSERT_LT(broken.losses.size(), unbroken.losses.size());
+    keep_checkpoint();
+    const RankFile resumed = train(2, joined(arguments, {"resume=1"}));
+    RankFile whole = broken;
+    whole.losses.insert(resumed.losses.begin(), resumed.losses.end());
+    EXPECT_EQ(whole.losses, unbroken.losses) << strategy.back();
+    EXPECT_EQ(resumed.hash, unbroken.hash) << strategy.back();
+  }
+}
+
 TEST(DistributedDataParallel, DoesWhatItPromises) {
   for (const int ranks : {1, 2, 3}) {
     if (ranks == 1) {
