@@ -127,15 +127,16 @@ struct ActionRow {
   AxesOf axes = AxesOf::kNone;
   Period period = Period::kEachStep;
   Scope scope = Scope::kRank;
-  bool micro_batch = false;     ///< works on one micro-batch
-  bool adds_gradients = false;  ///< adds to the gradients of parameters
-  bool asynchronous = false;    ///< may be: see Action::asynchronous
-  bool delayed = false;         ///< may be: see Action::delay
-  bool reduces = false;         ///< adds up gradients: see Action::codec and algorithm
-  bool all_batches = false;     ///< is of all batches under way, and finishes them
-  bool barrier = false;         ///< ranks of a host wait for each other
-  Values needs = {};            ///< before it begins: of its range, or of all if it has none
-  Values needs_at_end = {};     ///< before it is over
+  bool micro_batch = false;         ///< works on one micro-batch
+  bool adds_gradients = false;      ///< adds to the gradients of parameters
+  bool asynchronous = false;        ///< may be: see Action::asynchronous
+  bool delayed = false;             ///< may be: see Action::delay
+  bool reduces = false;             ///< adds up gradients: see Action::codec and algorithm
+  bool changes_parameters = false;  ///< of the module: whoever saves them has to be done
+  bool all_batches = false;         ///< is of all batches under way, and finishes them
+  bool barrier = false;             ///< ranks of a host wait for each other
+  Values needs = {};                ///< before it begins: of its range, or of all if it has none
+  Values needs_at_end = {};         ///< before it is over
   Values makes = {};
   std::uint32_t color = 0xc9c9c9;  ///< in pictures of a step: red, green, blue
 

@@ -77,15 +77,13 @@ Status StepWalk::next(const Action& a) {
     case ActionKind::kShareParameters: return share_parameters(a);
     case ActionKind::kPull: return pull(a);
     case ActionKind::kPush: return push(a);
-    case ActionKind::kAverage: return average(a);
-    case ActionKind::kExchange: return exchange(a);
     case ActionKind::kNorm: return norm(a);
     case ActionKind::kUnscale: return factors_.unscale();
     case ActionKind::kClip: return factors_.clip();
     case ActionKind::kUpdate: return update(a);
     case ActionKind::kAgree: return agree(a);
+    default: return of_diverged(a);
   }
-  return bad("is of no known kind");
 }
 
 Status StepWalk::finish() const {

@@ -113,6 +113,7 @@ class StepWalk {
   Status share_parameters(const plan::Action& a);
   Status pull(const plan::Action& a);
   Status push(const plan::Action& a);
+  Status of_diverged(const plan::Action& a);
   Status average(const plan::Action& a);
   Status average_on_servers(const plan::Action& a);
   Status exchange(const plan::Action& a);

@@ -79,6 +79,15 @@ Status StepWalk::push(const Action& a) {
   });
 }
 
+/// What ranks do with values that differ between them.
+Status StepWalk::of_diverged(const Action& a) {
+  switch (a.kind) {
+    case ActionKind::kAverage: return average(a);
+    case ActionKind::kExchange: return exchange(a);
+    default: return bad("is of no known kind");
+  }
+}
+
 /// A worker's copies go to the servers, and its gradients are done with.
 Status StepWalk::average_on_servers(const Action& a) {
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {

@@ -252,6 +252,8 @@ Status Runner::execute(const Action& action) {
     if (parts_.done && status.ok()) parts_.done(action);
     return status;
   };
+  // the values that this rank has shown to whoever saves them may go now
+  if (row_of(action.kind).changes_parameters) parts_.before_update();
   switch (action.kind) {
     case ActionKind::kLoad: return done(load());
     case ActionKind::kForward: return done(forward(action));
@@ -262,18 +264,6 @@ Status Runner::execute(const Action& action) {
     case ActionKind::kBackwardWeight: return done(backward_weight(action));
     case ActionKind::kMoveActivation:
     case ActionKind::kMoveGradient: return done(move(action));
-    // the communicator records their Events, and the store tells when they are done
-    case ActionKind::kCount:
-    case ActionKind::kAllGather:
-    case ActionKind::kReshard:
-    case ActionKind::kAllReduce:
-    case ActionKind::kReduceScatter:
-    case ActionKind::kReleaseGradients:
-    case ActionKind::kSumTied:
-    case ActionKind::kSumWhole:
-    case ActionKind::kFindUnused:
-    case ActionKind::kShareGradients:
-    case ActionKind::kShareParameters: return parts_.store.perform(action, weight());
     case ActionKind::kPull: return pull(action);
     case ActionKind::kPush: return push(action);
     case ActionKind::kAverage: return done(average(action));
@@ -283,8 +273,9 @@ Status Runner::execute(const Action& action) {
     case ActionKind::kClip: return done(clip());
     case ActionKind::kUpdate: return done(update(action));
     case ActionKind::kAgree: return done(parts_.agree(outcome_));
+    // the communicator records their Events, and the store tells when they are done
+    default: return parts_.store.perform(action, weight());
   }
-  return {};
 }
 
 Status Runner::norm() {
@@ -309,10 +300,8 @@ Status Runner::clip() {
   return {};
 }
 
-// The values that this rank has shown to whoever saves them may go now.
 Status Runner::pull(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "pull");
-  parts_.before_update();
   return parts_.store.perform(action, weight());
 }
 
@@ -323,7 +312,6 @@ Status Runner::push(const Action& action) {
 
 Status Runner::average(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "average");
-  parts_.before_update();
   return parts_.store.perform(action, weight_of_exchange());
 }
 
@@ -346,7 +334,6 @@ double Runner::weight_of_exchange() {
 Status Runner::update(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCompute, "update");
   if (outcome_.skipped) return {};
-  parts_.before_update();
   const ParameterRange range = trainable_in(plan_.model, action.range);
   if (longest_delay_ == 0) return parts_.store.update(range, rate());
   std::vector<torch::Tensor> updated;

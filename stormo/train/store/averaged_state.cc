@@ -21,22 +21,28 @@ AveragedState::AveragedState(FusedOptimizer& optimizer, const Counts& counts)
   }
 }
 
-std::vector<AveragedState::Array> AveragedState::arrays() {
-  const FusedOptimizer::Values values = optimizer_.values();
-  std::vector<Array> out;
-  const auto add = [&](const std::vector<torch::Tensor>& all, bool is_weights) {
-    for (const std::vector<std::size_t>& members : together_) {
-      std::vector<torch::Tensor> of;
-      std::vector<bool> counts;
-      for (const std::size_t i : members) {
-        of.push_back(all[i]);
-        counts.push_back(is_weights && counts_[i]);
-      }
-      out.emplace_back(std::move(of), std::move(counts));
+void AveragedState::add(std::vector<Array>& out, const std::vector<torch::Tensor>& all,
+                        bool counts) const {
+  for (const std::vector<std::size_t>& members : together_) {
+    std::vector<torch::Tensor> of;
+    std::vector<bool> each;
+    for (const std::size_t i : members) {
+      of.push_back(all[i]);
+      each.push_back(counts && counts_[i]);
     }
-  };
-  add(values.weights, true);
-  for (const std::vector<torch::Tensor>& slot : values.slots) add(slot, false);
+    out.emplace_back(std::move(of), std::move(each));
+  }
+}
+
+std::vector<AveragedState::Array> AveragedState::weights() {
+  std::vector<Array> out;
+  add(out, optimizer_.values().weights, true);
+  return out;
+}
+
+std::vector<AveragedState::Array> AveragedState::arrays() {
+  std::vector<Array> out = weights();
+  for (const std::vector<torch::Tensor>& slot : optimizer_.values().slots) add(out, slot, false);
   return out;
 }
 

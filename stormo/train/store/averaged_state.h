@@ -39,7 +39,9 @@ class AveragedState {
     std::vector<torch::Tensor> values_;
     std::vector<bool> counts_;
   };
-  /// In an order that is the same on all ranks.
+  /// The weights, by dtype, in an order that is the same on all ranks.
+  std::vector<Array> weights();
+  /// The weights and then each slot.
   std::vector<Array> arrays();
 
   /// What ranks sum up first: the weight of this one, then weight * steps of each parameter.
@@ -48,6 +50,9 @@ class AveragedState {
   void end_average(std::span<const double> sums);
 
  private:
+  /// `counts`: whether they count in a distance.
+  void add(std::vector<Array>& out, const std::vector<torch::Tensor>& all, bool counts) const;
+
   FusedOptimizer& optimizer_;
   std::vector<std::vector<std::size_t>> together_;  // parameters of one array
   std::vector<bool> counts_;                        // by parameter
