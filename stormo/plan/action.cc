@@ -64,6 +64,8 @@ constexpr std::array<ActionRow, kNumActionKinds> kRows = {{
    .period = kLastOfPeriod, .scope = kRanks, .changes_parameters = true, .color = kRed},
   {.kind = kExchange, .word = "exchange", .range = kParameters, .axes = kOne,
    .period = kFirstOfPeriod, .scope = kServers, .color = kRed},
+  {.kind = kMix, .word = "mix", .range = kParameters, .axes = kOne, .scope = kRanks,
+   .changes_parameters = true, .color = kRed},
   {.kind = kNorm, .word = "norm", .axes = kAny, .needs = {Value::kGradients}},
   {.kind = kUnscale, .word = "unscale"},
   {.kind = kClip, .word = "clip"},

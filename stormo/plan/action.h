@@ -58,6 +58,9 @@ enum class ActionKind : std::uint8_t {
   /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
   /// this worker's values and the centre, which servers hold, move towards each other.
   kExchange,
+  /// Of parameters that diverged over the ranks of `axes`: to their means with those of the two
+  /// neighbours on the ring of these ranks. The optimizer's state stays.
+  kMix,
   // factors of the gradients
   kNorm,     ///< their 2-norm, added up over the ranks of `axes`
   kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed

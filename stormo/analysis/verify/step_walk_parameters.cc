@@ -84,6 +84,16 @@ Status StepWalk::of_diverged(const Action& a) {
   switch (a.kind) {
     case ActionKind::kAverage: return average(a);
     case ActionKind::kExchange: return exchange(a);
+    case ActionKind::kMix: {
+      const std::size_t axis = axes_of(a).front();
+      return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
+        if (!diverges(i, axis)) {
+          return bad(placed(i, "weights", at_rest(i), axis) + " between steps");
+        }
+        if (!p.updated) return bad("mixes " + name(i) + " before its update");
+        return p.averaged ? bad("mixes " + name(i) + ", which is averaged already") : Status();
+      });
+    }
     default: return bad("is of no known kind");
   }
 }

@@ -1,5 +1,6 @@
 #include <stormo/train/store/averaged_store.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,32 @@
 #include <stormo/train/parameters/model_parameters.h>
 
 namespace stormo::train {
+namespace {
+
+/// The weights of this rank become the mean of its own and those of its neighbours on the ring.
+/// Both neighbours are one where there are two ranks. An all_to_all that only neighbours take part
+/// in.
+Status mix(comm::Communicator& ranks, AveragedState& state) {
+  const auto n = static_cast<std::size_t>(ranks.size()),
+             me = static_cast<std::size_t>(ranks.rank());
+  if (n == 1) return {};
+  std::set<std::size_t> neighbours = {(me + n - 1) % n, (me + 1) % n};
+  const auto several = static_cast<std::int64_t>(neighbours.size());
+  for (AveragedState::Array& weights : state.weights()) {
+    torch::Tensor mean = weights.flat();
+    const torch::Tensor sent = mean.repeat({several});
+    const torch::Tensor received = torch::empty_like(sent);
+    std::vector<std::int64_t> counts(n);
+    for (const std::size_t r : neighbours) counts[r] = mean.numel();
+    STORMO_RETURN_IF_ERROR(
+        ranks.all_to_all(tensor::buffer_of(sent), counts, tensor::buffer_of(received), counts));
+    mean.add_(received.view({several, -1}).sum(0)).div_(static_cast<double>(several + 1));
+    weights.take(mean);
+  }
+  return {};
+}
+
+}  // namespace
 
 AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
                              const AveragedState::Counts& counts)
@@ -19,8 +46,8 @@ Status AveragedStore::check(const plan::StepPlan& plan) const {
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     if (!moves(a.kind)) continue;
-    if (a.kind != plan::ActionKind::kAverage) {
-      return cannot(plan, i, "ranks with parameters of their own only average them");
+    if (a.kind != plan::ActionKind::kAverage && a.kind != plan::ActionKind::kMix) {
+      return cannot(plan, i, "ranks with parameters of their own only average and mix them");
     }
     if (size_of(trainable_in(plan.model, a.range)) != optimizer_->parameters().size()) {
       return cannot(plan, i, "all parameters are averaged together");
@@ -35,6 +62,12 @@ Status AveragedStore::check(const plan::StepPlan& plan) const {
 Status AveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
+  if (action.kind == plan::ActionKind::kMix) {
+    STORMO_RETURN_IF_ERROR(mix(*ranks, state_));
+    optimizer_->round_masters();
+    done(action);
+    return {};
+  }
   std::vector<double> sums = state_.weighted_steps(weight);
   STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
   const double total_weight = sums[0];

@@ -133,7 +133,7 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
       "move_activation, move_gradient, all_gather, reshard, all_reduce, reduce_scatter, "
       "release_gradients, sum_tied, sum_whole, find_unused, share_gradients, share_parameters, "
       "pull, push, "
-      "average, exchange, norm, unscale, clip, "
+      "average, exchange, mix, norm, unscale, clip, "
       "update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");
