@@ -1,5 +1,8 @@
 #pragma once
 
+#include <stormo/comm/codec/encoded_sum.h>
+#include <stormo/comm/codec/encoders.h>
+
 #include <bit>
 
 #include "tests/conformance/communicator_conformance.h"
@@ -161,6 +164,33 @@ TEST_P(CommunicatorConformance, ReplicasAreBitwiseEqual) {
     std::vector<float> all(x.size() * static_cast<std::size_t>(c.size()));
     EXPECT_OK(c.all_gather(x, all));
     for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], x[i % x.size()]);
+  });
+}
+
+// One operation like any other, blocking or not.
+TEST_P(CommunicatorConformance, SumsInACodecOfBlocksAreNearAndEqualOnAllRanks) {
+  on_each([](Communicator& c) {
+    for (const std::size_t count : {1u, 1000u, 20011u}) {
+      EncodedSum sum(c, *find_encoder(plan::Codec::kInt8), static_cast<std::int64_t>(count));
+      for (const bool blocks : {true, false}) {
+        std::vector<float> x(count);
+        for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>(term(c.rank(), i));
+        const Buffer buffer = x;
+        const Request request{.kind = OperationKind::kAllReduce,
+                              .in = {&buffer, 1},
+                              .out = {&buffer, 1},
+                              .encoding = &sum};
+        EXPECT_OK(blocks ? c.run(request, Deadline::never()) : c.submit(request).wait());
+        for (std::size_t i = 0; i < count; ++i) {
+          int want = 0;
+          for (int r = 0; r < c.size(); ++r) want += term(r, i);
+          ASSERT_NEAR(x[i], want, 3.0 * (c.size() + 1) / 100);
+        }
+        std::vector<float> all(count * static_cast<std::size_t>(c.size()));
+        EXPECT_OK(c.all_gather(x, all));
+        for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], x[i % count]);
+      }
+    }
   });
 }
 

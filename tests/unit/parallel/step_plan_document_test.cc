@@ -200,6 +200,13 @@ TEST(PlanDocuments, HaveAGrammarWithEveryWord) {
   for (const plan::ActionRow& row : plan::action_rows()) {
     EXPECT_THAT(rule(page, "kind"), HasSubstr("\"" + std::string(row.word) + "\""));
   }
+  for (const plan::CodecRow& row : plan::codec_rows()) {
+    if (row.codec == plan::Codec::kNone) continue;
+    EXPECT_THAT(rule(page, "codec"), HasSubstr("\"" + std::string(row.word) + "\""));
+  }
+  for (const char* word : {"batch", "delay", "over", "async", "codec", "by", "every"}) {
+    EXPECT_THAT(rule(page, "action"), HasSubstr(std::string("\"") + word + "\""));
+  }
   for (const char* word :
        {"scaled_loss", "clipped", "sequence_parallel", "newest_weights", "labels"})
     EXPECT_THAT(rule(page, "step_plan"), HasSubstr(std::string("\"") + word + "\""));
@@ -235,13 +242,14 @@ TEST(PlanDocuments, SketchOnlyWhatDoesNotExist) {
   for (const std::string& word : first_words(page)) {
     if (!known.contains(word)) unknown.insert(word);
   }
-  EXPECT_EQ(unknown, (std::set<std::string>{"choose", "mix", "update_outer"}));
+  EXPECT_EQ(unknown, (std::set<std::string>{"choose", "update_outer"}));
   std::size_t sketches = 0;
   for (std::size_t at = page.find("\n## "); at != std::string::npos;) {
     const std::size_t next = page.find("\n## ", at + 1);
     const std::string sketch = page.substr(at, next - at);
     const bool is_new = std::ranges::any_of(
-        std::vector<std::string>{"\nchoose ", "\nmix ", "\nupdate_outer ", " codec ", " output "},
+        std::vector<std::string>{"\nchoose ", " -1:0.25 ", "\nupdate_outer ", " codec ",
+                                 " output "},
         [&](const std::string& word) { return sketch.find(word) != std::string::npos; });
     EXPECT_TRUE(is_new) << "exists now: move it to docs/step-plan-examples.md" << sketch;
     ++sketches;

@@ -1,0 +1,95 @@
+// Plans whose gradients travel in a codec of blocks: what is refused, what they send and keep.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/verify/step_verify.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::Codec;
+using plan::Placement;
+using plan::StepPlan;
+
+/// One parameter of 1000 numbers on three ranks.
+StepPlan replicas(Codec codec) {
+  StepPlan p;
+  p.mesh = {{{"dp", 3}}};
+  p.model.segments = {{.name = "one", .parameters = {{"a", 1000}}, .borrowed = {}}};
+  p.parameters = p.optimizer_state = p.frozen = {Placement::kReplicate};
+  p.actions = {
+      {.kind = ActionKind::kLoad},
+      {.kind = ActionKind::kForward, .range = {0, 0}},
+      {.kind = ActionKind::kLoss},
+      {.kind = ActionKind::kBackward, .range = {0, 0}},
+      {.kind = ActionKind::kAllReduce, .range = {0, 0}, .axes = {"dp"}, .codec = codec},  // 4
+      {.kind = ActionKind::kUpdate, .range = {0, 0}},
+      {.kind = ActionKind::kAgree}};
+  return p;
+}
+
+std::vector<std::string> sent(const StepPlan& p) {
+  std::vector<std::string> out;
+  for (const Collective& c : collectives_of(p, 4, {})) {
+    out.push_back(std::string(to_string(c.goal)) + " " + std::to_string(c.bytes()));
+  }
+  return out;
+}
+
+// A part of 334 numbers is two blocks of 260 bytes.
+TEST(StepCodecs, ASumOfBlocksIsTwoCollectivesBehindWeightsAndFlags) {
+  const std::vector<std::string> encoded = sent(replicas(Codec::kInt8));
+  ASSERT_EQ(encoded.size(), 4u);
+  EXPECT_EQ(encoded[0], "all_reduce 8");
+  EXPECT_EQ(encoded[1], "all_reduce 8");
+  EXPECT_EQ(encoded[2], "all_to_all " + std::to_string(3 * 3 * 520));
+  EXPECT_EQ(encoded[3], "all_gather " + std::to_string(3 * 520));
+  EXPECT_EQ(sent(replicas(Codec::kBFloat16)).back(), "all_reduce " + std::to_string(2 * 1001));
+  EXPECT_EQ(sent(replicas(Codec::kNone)).back(), "all_reduce " + std::to_string(4 * 1001));
+}
+
+// Packed gradients, what was lost of three parts and of a sum, and two codes.
+TEST(StepCodecs, ACodecOfBlocksKeepsWhatItLost) {
+  const auto kept = [](Codec codec) { return memory(replicas(codec), {}).between_steps.gradients; };
+  EXPECT_EQ(kept(Codec::kNone), 0);
+  EXPECT_EQ(kept(Codec::kBFloat16), 2 * 1000);
+  EXPECT_EQ(kept(Codec::kInt8), 4 * 1000 + 4 * 512 * (3 + 1) + 2 * 3 * 520);
+}
+
+TEST(StepCodecs, BucketsThatCutASegmentKeepNoMoreThanOne) {
+  StepPlan p = replicas(Codec::kBFloat16);
+  p.model.segments[0].parameters = {{"a", 400}, {"b", 600}};
+  for (Action& a : p.actions) {
+    if (a.kind == ActionKind::kUpdate) a.range = {0, 1};
+  }
+  p.actions[4].range = {1, 1};
+  p.actions.insert(p.actions.begin() + 5, p.actions[4]);
+  p.actions[5].range = {0, 0};
+  ASSERT_TRUE(verify(p).ok()) << verify(p).to_string();
+  EXPECT_EQ(memory(p, {}).between_steps.gradients, 2 * 1000);
+}
+
+TEST(StepCodecs, ACodecOfBlocksTakesNeitherAnAlgorithmNorAScaleOfTheLoss) {
+  StepPlan p = replicas(Codec::kInt8);
+  EXPECT_TRUE(verify(p).ok()) << verify(p).to_string();
+  p.actions[4].algorithm = "ring_all_reduce";
+  EXPECT_EQ(
+      verify(p).message(),
+      "action 4 (all_reduce 0-0 over dp codec int8 by ring_all_reduce: a): sums in codec int8 "
+      "have a schedule of their own, and take no algorithm");
+  p = replicas(Codec::kInt8);
+  p.scaled_loss = true;
+  EXPECT_EQ(
+      verify(p).message(),
+      "action 4 (all_reduce 0-0 over dp codec int8: a): keeps what codec int8 lost in units of "
+      "the scaled loss, and the scale changes from step to step");
+}
+
+}  // namespace
+}  // namespace stormo::analysis
