@@ -49,7 +49,8 @@ struct StartRecord {
 
 /// What a user should know of a run that goes on.
 struct WarningRecord {
-  std::string kind{};  ///< "loss_grown", "at_chance", "no_validation", "no_link"
+  /// "loss_grown", "at_chance", "no_validation", "no_link", "no_compression"
+  std::string kind{};
   std::int64_t step = 0;
   std::string message{};
 };

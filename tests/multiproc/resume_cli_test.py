@@ -146,6 +146,12 @@ directory = "run"
         self.assertEqual([r["step"] for r in records if r["event"] == "eval"], [6])
         self.assertEqual([r["kind"] for r in records if r["event"] == "warning"], ["no_validation"])
 
+    def test_compression_of_nothing_is_told(self):
+        """The ranks of a host that share a copy read each other's gradients; replicas send them."""
+        for how, kinds in (((), ["no_compression"]), (("strategy.parameters=replicated",), [])):
+            records = self.lines("mlp.toml", "-n", "2", "--overwrite", "strategy.compression=int8", *how)
+            self.assertEqual([r["kind"] for r in records if r["event"] == "warning"], kinds)
+
     def write_flowers(self, count, seed):
         """Two classes, told apart by where a noisy picture is bright."""
         rng = random.Random(seed)

@@ -421,6 +421,11 @@ Status check_shape(const StepPlan& p, bool centre, const Action& a) {
   if (!row.reduces && (a.codec != plan::Codec::kNone || !a.algorithm.empty())) {
     return bad("adds up no gradients, and has neither codec nor algorithm");
   }
+  if (row_of(a.codec).in_blocks() && p.mesh.find(plan::kTensorAxis) >= 0) {
+    return bad("rounds in codec " + std::string(to_string(a.codec)) +
+               " what the ranks of 'tp' have as a whole together with their slices, so that their "
+               "copies would differ");
+  }
   if (row_of(a.codec).in_blocks() && p.scaled_loss) {
     return bad("keeps what codec " + std::string(to_string(a.codec)) +
                " lost in units of the scaled loss, and the scale changes from step to step");

@@ -303,13 +303,25 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const Workers
              ", or change these numbers");
 }
 
-/// Where ranks do not exchange gradients, each would find overflows of its own.
-Status check_loss_scale(const Strategy& s, const StepOptions& step) {
-  if (step.scale_loss && row_of(step.reduction.codec).in_blocks()) {
-    return refuse(s, "keeps what codec " + std::string(to_string(step.reduction.codec)) +
+/// A block has one scale for neighbours.
+Status check_blocks(const Strategy& s, const StepOptions& step) {
+  const plan::CodecRow& codec = row_of(step.reduction.codec);
+  if (codec.in_blocks() && s.tensor > 1) {
+    return refuse(s, "rounds in codec " + std::string(codec.word) +
+                         " what the ranks of a layer have as a whole together with their slices, "
+                         "so that their copies would differ; leave out tensor, or use another "
+                         "compression, such as bfloat16");
+  }
+  if (codec.in_blocks() && step.scale_loss) {
+    return refuse(s, "keeps what codec " + std::string(codec.word) +
                          " lost in units of the scaled loss, whose scale changes; use "
                          "precision=bfloat16 or float32, or another compression");
   }
+  return {};
+}
+
+/// Where ranks do not exchange gradients, each would find overflows of its own.
+Status check_loss_scale(const Strategy& s, const StepOptions& step) {
   const bool own = has_servers(s.kind) || s.kind == Strategy::Kind::kParameterAveraging;
   if (!step.scale_loss || !own) return {};
   return refuse(s,
@@ -402,6 +414,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   STORMO_RETURN_IF_ERROR(check_averaging(strategy));
   STORMO_RETURN_IF_ERROR(check_vertical(strategy, step));
   STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
+  STORMO_RETURN_IF_ERROR(check_blocks(strategy, step));
   STORMO_RETURN_IF_ERROR(check_model_parallel(strategy, shape, workers, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;

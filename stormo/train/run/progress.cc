@@ -100,6 +100,15 @@ void TrainingRun::warn_at_start() {
          "evaluated at the end only");
   }
   if (!state_.link_warning.empty()) warn("no_link", state_.link_warning);
+  const plan::Codec codec = options_.gradients.codec;
+  if (codec != plan::Codec::kNone &&
+      std::ranges::count(setup_.plan.actions, codec, &plan::Action::codec) == 0) {
+    warn(
+        "no_compression",
+        "strategy.compression: nothing is compressed, because this plan sends no gradients between "
+        "ranks that add them up: there is one rank, or ranks of one host read each other's, or "
+        "parameters are averaged or on servers");
+  }
 }
 
 void TrainingRun::warn_at_chance() {

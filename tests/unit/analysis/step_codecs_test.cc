@@ -7,6 +7,7 @@
 #include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/analysis/verify/step_verify.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::analysis {
 namespace {
@@ -73,6 +74,21 @@ TEST(StepCodecs, BucketsThatCutASegmentKeepNoMoreThanOne) {
   p.actions[5].range = {0, 0};
   ASSERT_TRUE(verify(p).ok()) << verify(p).to_string();
   EXPECT_EQ(memory(p, {}).between_steps.gradients, 2 * 1000);
+}
+
+// Ranks that compute layers together have the same whole parameters beside other slices.
+TEST(StepCodecs, ACodecOfBlocksIsNoneOfSlices) {
+  StepPlan p = replicas(Codec::kInt8);
+  p.mesh.axes.push_back({plan::kTensorAxis, 2});
+  p.parameters.push_back(Placement::kSplit);
+  p.optimizer_state.push_back(Placement::kSplit);
+  p.frozen.push_back(Placement::kSplit);
+  EXPECT_EQ(
+      verify(p).message(),
+      "action 4 (all_reduce 0-0 over dp codec int8: a): rounds in codec int8 what the ranks of "
+      "'tp' have as a whole together with their slices, so that their copies would differ");
+  p.actions[4].codec = Codec::kBFloat16;
+  EXPECT_EQ(verify(p).message(), "");
 }
 
 TEST(StepCodecs, ACodecOfBlocksTakesNeitherAnAlgorithmNorAScaleOfTheLoss) {

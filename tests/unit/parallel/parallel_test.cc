@@ -288,6 +288,18 @@ TEST(ReduceWith, GivesReductionsTheirForm) {
   EXPECT_EQ(compose(none, reduce_with(form)).take_or_throw(), none);
 }
 
+TEST(ReduceWith, BlocksAreRefusedWhereNeighboursMayNotShareAScale) {
+  const ReductionForm form{.codec = plan::Codec::kInt8};
+  const auto refusal = [&](const Strategy& s, const StepOptions& step) {
+    return plan_for(s, shape(2), {.ranks_per_host = {4}}, step).status().message();
+  };
+  EXPECT_EQ(refusal({.parameters = Strategy::Parameters::kReplicated}, {.reduction = form}), "");
+  EXPECT_THAT(refusal({.tensor = 2}, {.reduction = form}),
+              ::testing::HasSubstr("leave out tensor, or use another"));
+  EXPECT_THAT(refusal({}, {.scale_loss = true, .reduction = form}),
+              ::testing::HasSubstr("units of the scaled loss"));
+}
+
 TEST(StrategyByName, IsOneDeviceOnOneRank) {
   for (std::size_t k = 0; k < strategy_names().size(); ++k) {
     const auto kind = static_cast<Strategy::Kind>(k);
