@@ -7,7 +7,6 @@
 #include <stormo/base/clock.h>
 #include <stormo/server/coordinator/step_coordinator.h>
 #include <stormo/server/ledger.h>
-#include <stormo/server/coordinator/step_coordinator.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/train/worker/task_loader.h>
 
