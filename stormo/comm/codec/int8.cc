@@ -8,6 +8,8 @@
 //
 #include <hwy/highway.h>
 
+#include <stormo/base/check.h>
+
 #include <cfloat>
 #include <cstdint>
 #include <cstring>
@@ -71,34 +73,43 @@ void decode_add_block(const std::byte* code, float* values) {
   }
 }
 
+void encode(std::span<float> values, std::byte* code) {
+  for (std::size_t i = 0; i < values.size(); i += kBlock, code += sizeof(float) + kBlock) {
+    encode_block(values.data() + i, code);
+  }
+}
+
+void decode_add(const std::byte* code, std::span<float> values) {
+  for (std::size_t i = 0; i < values.size(); i += kBlock, code += sizeof(float) + kBlock) {
+    decode_add_block(code, values.data() + i);
+  }
+}
+
 }  // namespace stormo::comm::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace stormo::comm {
 
-HWY_EXPORT(encode_block);
-HWY_EXPORT(decode_add_block);
+HWY_EXPORT(encode);
+HWY_EXPORT(decode_add);
+
+namespace {
+
+void encode_int8(std::span<float> values, std::byte* code) {
+  HWY_DYNAMIC_DISPATCH(encode)(values, code);
+}
+
+void decode_add_int8(const std::byte* code, std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(decode_add)(code, values);
+}
+
+}  // namespace
 
 Encoder int8_encoder() {
   const plan::CodecRow& row = row_of(plan::Codec::kInt8);
-  return {.row = row,
-          .encode =
-              [](std::span<float> values, std::byte* code) {
-                const plan::CodecRow& of = row_of(plan::Codec::kInt8);
-                for (std::size_t i = 0; i < values.size(); i += 256) {
-                  HWY_DYNAMIC_DISPATCH(encode_block)(values.data() + i, code);
-                  code += of.block_bytes;
-                }
-              },
-          .decode_add =
-              [](const std::byte* code, std::span<float> values) {
-                const plan::CodecRow& of = row_of(plan::Codec::kInt8);
-                for (std::size_t i = 0; i < values.size(); i += 256) {
-                  HWY_DYNAMIC_DISPATCH(decode_add_block)(code, values.data() + i);
-                  code += of.block_bytes;
-                }
-              }};
+  STORMO_CHECK(row.block == 256 && row.block_bytes == 4 + 256, "the row has other blocks");
+  return {.row = row, .encode = encode_int8, .decode_add = decode_add_int8};
 }
 
 }  // namespace stormo::comm

@@ -231,9 +231,9 @@ class RecipeCheck {
   // On how many hosts the ranks will be is known only later: the Trainer looks at that.
   void check_strategy() {
     const Result<Strategy> chosen = strategy_of(train_);
-    const bool has_codec = train_.gradients.codec != plan::Codec::kNone;
-    require(chosen.ok(), has_codec ? "strategy.compression" : "strategy.reducer",
-            chosen.status().message());
+    const Status codec = check_codec(train_.gradients);
+    require(codec.ok(), "strategy.compression", codec.message());
+    require(chosen.ok() || !codec.ok(), "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
     const bool vertical = strategy.kind == Strategy::Kind::kVertical;
     if (vertical) check_columns();

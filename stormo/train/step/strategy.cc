@@ -191,6 +191,15 @@ std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int
   return ranks_per_host;
 }
 
+Status check_codec(const GradientOptions& options) {
+  const bool orders = options.deterministic || options.reducer != Reducer::kAuto;
+  if (!row_of(options.codec).in_blocks() || !orders) return {};
+  return invalid_argument(
+      "gradients in codec " + std::string(to_string(options.codec)) +
+      " have a reduction of their own, whose bits depend on how they are cut into buckets; leave "
+      "out deterministic and the reducer, or choose another strategy.compression");
+}
+
 Result<Strategy> strategy_of(const TrainerOptions& options) {
   Strategy strategy = options.strategy;
   const GradientOptions& gradients = options.gradients;
@@ -198,13 +207,7 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
     return invalid_argument(
         "deterministic gradients have a reduction of their own; leave out the reducer");
   }
-  if (row_of(gradients.codec).in_blocks() &&
-      (gradients.deterministic || gradients.reducer != Reducer::kAuto)) {
-    return invalid_argument(
-        "gradients in codec " + std::string(to_string(gradients.codec)) +
-        " have a reduction of their own, whose bits depend on how they are cut into buckets; leave "
-        "out deterministic and the reducer, or choose another strategy.compression");
-  }
+  STORMO_RETURN_IF_ERROR(check_codec(gradients));
   if (servers_average(options)) {
     strategy.exchange = {.fetch = strategy.period, .push = strategy.period, .averages = true};
   }

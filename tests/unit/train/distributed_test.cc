@@ -398,15 +398,7 @@ TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithTheScaleThatWasSaved) {
     const RankFile unbroken = train(2, arguments);
     EXPECT_GT(unbroken.skipped, 1) << kSixteenBits[i].back();
     EXPECT_LT(unbroken.skipped, 10) << kSixteenBits[i].back();
-    const RankFile broken = train(
-        2, joined(arguments, {"event=sigterm", "event_rank=1", "event_call=5"}), 128 + SIGTERM);
-    ASSERT_LT(broken.losses.size(), unbroken.losses.size());
-    keep_checkpoint();
-    const RankFile resumed = train(2, joined(arguments, {"resume=1"}));
-    RankFile whole = broken;
-    whole.losses.insert(resumed.losses.begin(), resumed.losses.end());
-    EXPECT_EQ(whole.losses, unbroken.losses) << kSixteenBits[i].back();
-    EXPECT_EQ(resumed.hash, unbroken.hash) << kSixteenBits[i].back();
+    expect_goes_on(arguments, unbroken);
   }
 }
 
@@ -415,16 +407,7 @@ TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithWhatACodecHasLost) {
   for (const Words& strategy : {Words{"strategy=ddp", "parameters=replicated", "bucket_bytes=400"},
                                 {"model=mlp", "strategy=fsdp", "parameters=sharded", "stage=2"}}) {
     const Words arguments = joined(strategy, {"compression=int8", "checkpoint=1"});
-    const RankFile unbroken = train(2, arguments);
-    const RankFile broken = train(
-        2, joined(arguments, {"event=sigterm", "event_rank=1", "event_call=5"}), 128 + SIGTERM);
-    ASSERT_LT(broken.losses.size(), unbroken.losses.size());
-    keep_checkpoint();
-    const RankFile resumed = train(2, joined(arguments, {"resume=1"}));
-    RankFile whole = broken;
-    whole.losses.insert(resumed.losses.begin(), resumed.losses.end());
-    EXPECT_EQ(whole.losses, unbroken.losses) << strategy.back();
-    EXPECT_EQ(resumed.hash, unbroken.hash) << strategy.back();
+    expect_goes_on(arguments, train(2, arguments));
   }
 }
 

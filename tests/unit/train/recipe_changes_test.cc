@@ -54,6 +54,23 @@ TEST(RecipeChanges, AreTheKeysThatDiffer) {
   EXPECT_THAT(recipe_changes("{}", now), IsEmpty()) << "of an import";
 }
 
+// A checkpoint of before has the key that strategy.compression was then.
+TEST(RecipeChanges, AFormerKeyIsTheOneOfNow) {
+  const std::string now = to_json(recipe_of("[strategy]\ncompression = \"bfloat16\"\n").recipe);
+  EXPECT_THAT(recipe_changes(R"({"strategy":{"reduce_type":"bfloat16"}})", now), IsEmpty());
+  const auto found = recipe_changes(R"({"strategy":{"reduce_type":"own"}})", now);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].key, "strategy.compression");
+  EXPECT_EQ(found[0].before, "\"none\"");
+  for (const auto& [former, codec] :
+       {std::pair{"own", plan::Codec::kNone}, {"float16", plan::Codec::kFloat16}}) {
+    const ParsedRecipe restored = restore_recipe(
+        std::string(R"({"schema_version":1,"strategy":{"reduce_type":")") + former + "\"}}", {});
+    EXPECT_THAT(restored.errors, IsEmpty());
+    EXPECT_EQ(restored.recipe.train.gradients.codec, codec);
+  }
+}
+
 TEST(RecipeChanges, StrategiesThatAverageInEachStepTrainAlike) {
   const auto rule = [](const std::string& before, const std::string& now) {
     return changes("[strategy]\n" + before, "[strategy]\n" + now).front().rule;

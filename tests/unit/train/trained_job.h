@@ -1,6 +1,7 @@
 #pragma once
 
 #include <unistd.h>
+#include <csignal>
 
 #include <cmath>
 #include <cstdlib>
@@ -113,6 +114,19 @@ class DistributedTrainer : public ::testing::Test {
   void keep_checkpoint() const {
     fs::create_directories(root + "/" + std::to_string(count));
     fs::rename(last_folder + "/ckpt", root + "/" + std::to_string(count) + "/ckpt");
+  }
+  // A run on two ranks that a signal ends goes on with the losses and bits of the unbroken one.
+  void expect_goes_on(const Words& arguments, const RankFile& unbroken) {
+    const std::string what = ::testing::PrintToString(arguments);
+    const RankFile broken = train(
+        2, joined(arguments, {"event=sigterm", "event_rank=1", "event_call=5"}), 128 + SIGTERM);
+    ASSERT_LT(broken.losses.size(), unbroken.losses.size()) << what;
+    keep_checkpoint();
+    const RankFile resumed = train(2, joined(arguments, {"resume=1"}));
+    RankFile whole = broken;
+    whole.losses.insert(resumed.losses.begin(), resumed.losses.end());
+    EXPECT_EQ(whole.losses, unbroken.losses) << what;
+    EXPECT_EQ(resumed.hash, unbroken.hash) << what;
   }
   void TearDown() override { fs::remove_all(root); }
 
