@@ -37,6 +37,17 @@ CLI::App* add(CLI::App& plan, Invocation& invocation, const std::shared_ptr<Plan
 /// From a microcontroller to more than any machine: times stay finite, and above 0.
 CLI::Validator gflops_check() { return from_to(1e-3, 1e9); }
 
+/// The plan that a command is about.
+CLI::Option* add_plan(CLI::App& command, PlanOptions& o) {
+  CLI::Option* name = take_recipe_names(command.add_option(
+      "plan", o.plan,
+      "Name from 'stormo plan list', a file, or a recipe (.toml): the plan of its step"));
+  command.add_option("overrides", o.overrides, "key=value: changes to a recipe");
+  command.add_option("--pieces", o.pieces, "Pieces that follow one another, where 'list' says so")
+      ->capture_default_str();
+  return name;
+}
+
 /// `show`: its forms, of which one at a time can be asked for, and of whose part.
 void add_show_options(CLI::App& show, PlanOptions& o) {
   auto* text = show.add_flag("--text", o.text, "The exact text form, which can be read back");
@@ -176,13 +187,8 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
         ->capture_default_str();
   }
   for (CLI::App* c : {show_command, verify_command, cost_command, simulate_command}) {
-    auto* name = take_recipe_names(c->add_option(
-        "plan", o->plan,
-        "Name from 'stormo plan list', a file, or a recipe (.toml): the plan of its step"));
+    CLI::Option* name = add_plan(*c, *o);
     if (c != verify_command) name->required();
-    c->add_option("overrides", o->overrides, "key=value: changes to a recipe");
-    c->add_option("--pieces", o->pieces, "Pieces that follow one another, where 'list' says so")
-        ->capture_default_str();
   }
   add_step_flags(*cost_command, *simulate_command, *o);
   for (CLI::App* c : {cost_command, simulate_command, choose_command}) {
@@ -193,10 +199,10 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
   }
   for (CLI::App* c : {list_command, show_command, verify_command, cost_command, simulate_command,
                       choose_command}) {
-    auto* as_json = c->add_flag("--json", o->json, "One JSON object per line");
-    for (const char* form : {"--text", "--dot", "--svg"}) {
-      if (c == show_command) as_json->excludes(c->get_option(form));
-    }
+    c->add_flag("--json", o->json, "One JSON object per line");
+  }
+  for (const char* form : {"--text", "--dot", "--svg"}) {
+    show_command->get_option("--json")->excludes(show_command->get_option(form));
   }
 }
 

@@ -381,6 +381,16 @@ Result<std::vector<Pass>> served(const Strategy& s, const Shape& shape, const St
   return passes;
 }
 
+Status check_step(const Strategy& s, const Shape& shape, const Workers& workers,
+                  const StepOptions& step) {
+  STORMO_RETURN_IF_ERROR(check_servers(s, shape));
+  STORMO_RETURN_IF_ERROR(check_averaging(s));
+  STORMO_RETURN_IF_ERROR(check_vertical(s, step));
+  STORMO_RETURN_IF_ERROR(check_loss_scale(s, step));
+  STORMO_RETURN_IF_ERROR(check_blocks(s, step));
+  return check_model_parallel(s, shape, workers, step);
+}
+
 }  // namespace
 
 bool has_servers(Strategy::Kind kind) {
@@ -410,12 +420,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const Shape shape = shape_of(workers);
   const bool has_tables =
       std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
-  STORMO_RETURN_IF_ERROR(check_servers(strategy, shape));
-  STORMO_RETURN_IF_ERROR(check_averaging(strategy));
-  STORMO_RETURN_IF_ERROR(check_vertical(strategy, step));
-  STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
-  STORMO_RETURN_IF_ERROR(check_blocks(strategy, step));
-  STORMO_RETURN_IF_ERROR(check_model_parallel(strategy, shape, workers, step));
+  STORMO_RETURN_IF_ERROR(check_step(strategy, shape, workers, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));

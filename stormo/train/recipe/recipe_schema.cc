@@ -1,6 +1,7 @@
 #include <stormo/train/recipe/recipe_schema.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
@@ -20,13 +21,17 @@ std::vector<std::string_view> names(const std::vector<std::string>& list) {
   return {list.begin(), list.end()};
 }
 
+std::vector<std::string_view> one_of(std::initializer_list<std::string_view> texts) {
+  return {texts.begin(), texts.end()};
+}
+
 /// Places in options of the servers.
 template <auto kMember>
 FieldPlace policy_place(Recipe& r) {
   return &(r.train.servers.policy.*kMember);
 }
 
-std::vector<RecipeField> make_fields() {
+std::vector<RecipeField> general_fields() {
   return {
       {"schema_version", "version of this table; this program reads 1",
        [](Recipe& r) -> FieldPlace { return &r.schema_version; }, 1, 1},
@@ -36,19 +41,17 @@ std::vector<RecipeField> make_fields() {
        "of parameters and arithmetic; 16 bits: of products only, parameters are float32 "
        "(autocast); "
        "float16 scales the loss",
-       [](Recipe& r) -> FieldPlace { return &r.precision; },
-       0,
-       0,
-       {"float32", "float64", "bfloat16", "float16"}},
+       [](Recipe& r) -> FieldPlace { return &r.precision; }, 0, 0,
+       one_of({"float32", "float64", "bfloat16", "float16"})},
       {"threads", "computing threads per rank; 0: cores / ranks of the host",
        [](Recipe& r) -> FieldPlace { return &r.threads; }, 0, 4096},
+  };
+}
 
-      {"model.kind",
-       "which reference model",
-       [](Recipe& r) -> FieldPlace { return &r.model.kind; },
-       0,
-       0,
-       {"mlp", "cnn", "gpt", "resnet20", "text_classifier", "local"}},
+std::vector<RecipeField> model_fields() {
+  return {
+      {"model.kind", "which reference model", [](Recipe& r) -> FieldPlace { return &r.model.kind; },
+       0, 0, one_of({"mlp", "cnn", "gpt", "resnet20", "text_classifier", "local"})},
       {"model.sizes", "mlp: size of the input, of each hidden layer and of the output",
        [](Recipe& r) -> FieldPlace { return &r.model.sizes; }, 1, 1e9},
       {"model.classes", "cnn, local, resnet20, text_classifier: number of classes",
@@ -68,24 +71,22 @@ std::vector<RecipeField> make_fields() {
       {"model.sparse",
        "text_classifier with layers 0: a gradient has only the rows of the words of a step",
        [](Recipe& r) -> FieldPlace { return &r.model.sparse; }},
+  };
+}
 
-      {"data.kind",
-       "form of the data, see data.md",
-       [](Recipe& r) -> FieldPlace { return &r.data.kind; },
-       0,
-       0,
-       {"mnist", "text", "image_folder", "csv", "tsv", "text_classification", "npy",
-        "safetensors"}},
+std::vector<RecipeField> data_fields() {
+  return {
+      {"data.kind", "form of the data, see data.md",
+       [](Recipe& r) -> FieldPlace { return &r.data.kind; }, 0, 0,
+       one_of({"mnist", "text", "image_folder", "csv", "tsv", "text_classification", "npy",
+               "safetensors"})},
       {"data.path", "file or folder; relative to the current folder, or \"@recipe/...\"",
        [](Recipe& r) -> FieldPlace { return &r.data.path; }},
       {"data.extensions", "text: endings of the files that are read from a folder",
        [](Recipe& r) -> FieldPlace { return &r.data.extensions; }},
-      {"data.tokens",
-       "text: what one token is",
-       [](Recipe& r) -> FieldPlace { return &r.data.tokens; },
-       0,
-       0,
-       {"bytes", "characters"}},
+      {"data.tokens", "text: what one token is",
+       [](Recipe& r) -> FieldPlace { return &r.data.tokens; }, 0, 0,
+       one_of({"bytes", "characters"})},
       {"data.train", "file or folder below data.path for training; empty: data.path itself",
        [](Recipe& r) -> FieldPlace { return &r.data.train; }},
       {"data.validation", "the same for validation; empty: none",
@@ -103,17 +104,17 @@ std::vector<RecipeField> make_fields() {
       {"data.layout",
        "npy, safetensors: order of an image's dimensions; auto: channels first, and what looks "
        "like channels last is refused",
-       [](Recipe& r) -> FieldPlace { return &r.data.layout; },
-       0,
-       0,
-       {"auto", "channels_first", "channels_last"}},
+       [](Recipe& r) -> FieldPlace { return &r.data.layout; }, 0, 0,
+       one_of({"auto", "channels_first", "channels_last"})},
       {"data.on_error",
        "image_folder, text: a file, folder or link that cannot be read ends the run, or is left "
        "out",
-       [](Recipe& r) -> FieldPlace { return &r.data.on_error; },
-       0,
-       0,
-       {"fail", "skip"}},
+       [](Recipe& r) -> FieldPlace { return &r.data.on_error; }, 0, 0, one_of({"fail", "skip"})},
+  };
+}
+
+std::vector<RecipeField> table_fields() {
+  return {
       {"data.header", "csv, tsv, text_classification: the first line holds names of columns",
        [](Recipe& r) -> FieldPlace { return &r.data.header; }},
       {"data.label", "the same: name or number (from 0) of the label's column; empty: the last",
@@ -130,10 +131,8 @@ std::vector<RecipeField> make_fields() {
       {"data.missing",
        "csv, tsv: a missing number is an error, or becomes the mean of its column; indicator: and "
        "a feature says where",
-       [](Recipe& r) -> FieldPlace { return &r.data.missing; },
-       0,
-       0,
-       {"error", "mean", "indicator"}},
+       [](Recipe& r) -> FieldPlace { return &r.data.missing; }, 0, 0,
+       one_of({"error", "mean", "indicator"})},
       {"data.id",
        "csv, tsv: column that names each row: rows are sorted by it, and it is no feature",
        [](Recipe& r) -> FieldPlace { return &r.data.id; }},
@@ -145,6 +144,11 @@ std::vector<RecipeField> make_fields() {
        "csv, tsv: columns become (value - mean) / standard deviation of the training part; with "
        "train.loss=mse the label too",
        [](Recipe& r) -> FieldPlace { return &r.data.standardise; }},
+  };
+}
+
+std::vector<RecipeField> sample_fields() {
+  return {
       {"data.mean",
        "images: values from 0 to 1 become (value - mean) / stddev; one number, or one per channel; "
        "empty: as data.md says of the kind",
@@ -182,19 +186,19 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.sample.temperature; }, 0, 100},
       {"sample.top_k", "draw among so many likeliest tokens; 0: among all",
        [](Recipe& r) -> FieldPlace { return &r.sample.top_k; }, 0, 1e6},
+  };
+}
 
+std::vector<RecipeField> train_fields() {
+  return {
       {"train.steps", "optimizer steps of the whole run; 0: train.epochs decides",
        [](Recipe& r) -> FieldPlace { return &r.train.steps; }, 0, kMost},
       {"train.epochs", "passes over the data, when train.steps is 0",
        [](Recipe& r) -> FieldPlace { return &r.train.epochs; }, 0, kMost},
       {"train.global_batch", "samples per step over all ranks; `batch` for short",
        [](Recipe& r) -> FieldPlace { return &r.train.global_batch; }, 1, kMost},
-      {"train.loss",
-       "of classes, or mse: mean squared error of a target that is a number",
-       [](Recipe& r) -> FieldPlace { return &r.loss; },
-       0,
-       0,
-       {"cross_entropy", "mse"}},
+      {"train.loss", "of classes, or mse: mean squared error of a target that is a number",
+       [](Recipe& r) -> FieldPlace { return &r.loss; }, 0, 0, one_of({"cross_entropy", "mse"})},
       {"train.seed", "of weights, order of samples and generated text",
        [](Recipe& r) -> FieldPlace { return &r.train.seed; }, 0, kMost},
       {"train.log_every", "steps between reports",
@@ -224,13 +228,14 @@ std::vector<RecipeField> make_fields() {
       {"train.verify_every",
        "steps between bitwise comparisons of the replicas; 0: at the end only",
        [](Recipe& r) -> FieldPlace { return &r.train.verify_every; }, 0, kMost},
+  };
+}
 
-      {"optimizer.kind",
-       "update rule",
-       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.kind; },
-       0,
-       0,
-       {"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", "lars", "lamb", "lbfgs"}},
+std::vector<RecipeField> optimizer_fields() {
+  return {
+      {"optimizer.kind", "update rule",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.kind; }, 0, 0,
+       one_of({"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", "lars", "lamb", "lbfgs"})},
       {"optimizer.lr",
        "learning rate (its peak, with a schedule); lbfgs: step that is tried first, 1 is usual",
        [](Recipe& r) -> FieldPlace { return &r.train.optimizer.lr; }, 0, 1e6},
@@ -254,12 +259,9 @@ std::vector<RecipeField> make_fields() {
       {"optimizer.history", "lbfgs: steps from which the curvature of the loss is estimated",
        [](Recipe& r) -> FieldPlace { return &r.train.optimizer.history; }, 1, optim::kMaxHistory},
 
-      {"learning_rate.kind",
-       "schedule of the learning rate",
-       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.kind; },
-       0,
-       0,
-       {"constant", "cosine", "step"}},
+      {"learning_rate.kind", "schedule of the learning rate",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.kind; }, 0, 0,
+       one_of({"constant", "cosine", "step"})},
       {"learning_rate.warmup_steps", "linear rise at the start",
        [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.warmup_steps; }, 0, kMost},
       {"learning_rate.min_lr", "cosine: learning rate of the last step",
@@ -271,7 +273,11 @@ std::vector<RecipeField> make_fields() {
       {"learning_rate.base_batch",
        "global batch for which optimizer.lr was chosen; another one scales it linearly; 0: any",
        [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.base_batch; }, 0, kMost},
+  };
+}
 
+std::vector<RecipeField> strategy_fields() {
+  return {
       {"strategy.kind", "how the work is shared among ranks",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.kind; }, 0, 0,
        names(parallel::strategy_names())},
@@ -296,10 +302,8 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.context; }, 1, plan::kMaxRanks},
       {"strategy.attention",
        "context: what attention exchanges: keys and values in a ring, or heads for positions",
-       [](Recipe& r) -> FieldPlace { return &r.train.strategy.attention; },
-       0,
-       0,
-       {"ring", "heads"}},
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.attention; }, 0, 0,
+       one_of({"ring", "heads"})},
       {"strategy.spatial",
        "rows and columns of the ranks that have parts of the places of each image; []: not cut",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.spatial; }, 1, plan::kMaxRanks},
@@ -316,12 +320,15 @@ std::vector<RecipeField> make_fields() {
        "vertical, without data.parts: columns of each rank, in their order; []: as even as "
        "possible",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.column_counts; }, 1, 1e9},
+  };
+}
+
+std::vector<RecipeField> gradient_fields() {
+  return {
       {"strategy.reducer",
        "how replicas average gradients; a choice means strategy.parameters=replicated",
-       [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; },
-       0,
-       0,
-       {"auto", "ring", "hierarchical", "reduce_to_one"}},
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; }, 0, 0,
+       one_of({"auto", "ring", "hierarchical", "reduce_to_one"})},
       {"strategy.bucket_bytes", "gradients that travel together during backward; 0: measured",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.bucket_bytes; }, 0, kMost},
       {"strategy.overlap",
@@ -332,7 +339,11 @@ std::vector<RecipeField> make_fields() {
       {"strategy.deterministic",
        "one order of additions: the bits depend on ranks and hosts, not on buckets or speed",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.deterministic; }},
+  };
+}
 
+std::vector<RecipeField> server_fields() {
+  return {
       {"strategy.policy", "parameter_server: when workers wait, and what becomes of a gradient",
        policy_place<&PolicyOptions::kind>, 0, 0, protocol::policy_names()},
       {"strategy.bound", "ssp: steps that a worker may be ahead of the slowest",
@@ -382,7 +393,11 @@ std::vector<RecipeField> make_fields() {
        "without a lock (Hogwild; async)",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.updates; }, 0, 0,
        server::shard_updates_names()},
+  };
+}
 
+std::vector<RecipeField> period_fields() {
+  return {
       {"strategy.worker_ranks",
        "parameter_server: neighbouring ranks that are one worker, and average their gradients",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.worker_ranks; }, 1, plan::kMaxRanks},
@@ -413,25 +428,24 @@ std::vector<RecipeField> make_fields() {
        "elastic_averaging: share of their distance by which a worker and the centre move in an "
        "exchange, at most 1 / workers; 0: not at all; -1: 0.9 / workers",
        [](Recipe& r) -> FieldPlace { return &r.train.elastic.moving_rate; }, -1, 1},
+  };
+}
 
+std::vector<RecipeField> checkpoint_fields() {
+  return {
       {"checkpoint.directory", "where checkpoints go; empty: none are written",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.directory; }},
       {"checkpoint.every", "steps between checkpoints; 0: at the end and when interrupted",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.every; }, 0, kMost},
       {"checkpoint.keep", "newest checkpoints that stay",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.keep; }, 1, 1e6},
-      {"checkpoint.best",
-       "keep the best checkpoint too, by this number of the validation part",
-       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.best; },
-       0,
-       0,
-       {"none", "loss", "accuracy"}},
+      {"checkpoint.best", "keep the best checkpoint too, by this number of the validation part",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.best; }, 0, 0,
+       one_of({"none", "loss", "accuracy"})},
       {"checkpoint.access",
        "who may read what the run writes: as the umask says, or owner, group, everyone",
-       [](Recipe& r) -> FieldPlace { return &r.access; },
-       0,
-       0,
-       {"umask", "owner", "group", "everyone"}},
+       [](Recipe& r) -> FieldPlace { return &r.access; }, 0, 0,
+       one_of({"umask", "owner", "group", "everyone"})},
       {"checkpoint.asynchronous",
        "write those of checkpoint.every while training goes on; costs a copy in memory",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.asynchronous; }},
@@ -444,7 +458,15 @@ std::vector<RecipeField> make_fields() {
 }  // namespace
 
 std::span<const RecipeField> recipe_fields() {
-  static const std::vector<RecipeField> fields = make_fields();
+  static const std::vector<RecipeField> fields = [] {
+    std::vector<RecipeField> all;
+    for (const auto of_part : {general_fields, model_fields, data_fields, table_fields,
+                               sample_fields, train_fields, optimizer_fields, strategy_fields,
+                               gradient_fields, server_fields, period_fields, checkpoint_fields}) {
+      std::ranges::move(of_part(), std::back_inserter(all));
+    }
+    return all;
+  }();
   return fields;
 }
 

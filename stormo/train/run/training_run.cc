@@ -149,20 +149,7 @@ Status TrainingRun::start() {
   STORMO_RETURN_IF_ERROR(try_overlap());
   if (averaging_) STORMO_RETURN_IF_ERROR(follow_period());
   STORMO_RETURN_IF_ERROR(record_run());
-  observe::StartRecord record{.recipe = options_.name,
-                              .strategy = shown_name(setup_.plan),
-                              .ranks = ranks_of_workers(options_, world_.size()),
-                              .hosts = hosts(),
-                              .steps = steps_,
-                              .first_step = state_.step,
-                              .global_batch = options_.global_batch,
-                              .seed = options_.seed,
-                              .checkpoint = options_.checkpoint.directory};
-  record.parameters = num_elements(setup_.plan.model);
-  record.changed = state_.changed;
-  observer().on_start(record);
-  report_sharding();
-  warn_at_start();
+  report_start();
   if (hosts() > 1 && !options_.session) {
     STORMO_ASSIGN_OR_RETURN(hosts_, checkpoint::gather_texts(world_, world_.host()));
   }
@@ -210,10 +197,24 @@ Result<data::Batch> TrainingRun::load_batch() {
   return std::move(next.batch);
 }
 
-void TrainingRun::report_sharding() {
-  if (world_.rank() != 0) return;
-  const auto record = sharding_record(options_, sampler_, state_.samples);
-  if (record) observer().on_sharding(*record);
+void TrainingRun::report_start() {
+  observe::StartRecord record{.recipe = options_.name,
+                              .strategy = shown_name(setup_.plan),
+                              .ranks = ranks_of_workers(options_, world_.size()),
+                              .hosts = hosts(),
+                              .steps = steps_,
+                              .first_step = state_.step,
+                              .global_batch = options_.global_batch,
+                              .seed = options_.seed,
+                              .checkpoint = options_.checkpoint.directory};
+  record.parameters = num_elements(setup_.plan.model);
+  record.changed = state_.changed;
+  observer().on_start(record);
+  if (world_.rank() == 0) {
+    const auto sharding = sharding_record(options_, sampler_, state_.samples);
+    if (sharding) observer().on_sharding(*sharding);
+  }
+  warn_at_start();
 }
 
 Status TrainingRun::train() {

@@ -91,7 +91,7 @@ class TrainingRun {
   Status start();
   /// The store, and what it is made of: a checkpoint or the initial values.
   Status make_parameters();
-  void report_sharding();
+  void report_start();
   Status train();
   Status train_one_step();
   Status try_overlap();

@@ -69,6 +69,21 @@ ShardingGroups sharding_groups(const AxisGroups& groups) {
   return out;
 }
 
+/// Every gradient is reduced to parts.
+Status check_reduced(const plan::ModelShape& model, const ShardedUnits& units,
+                     const std::vector<int>& reduced) {
+  const std::vector<std::vector<plan::Range>> all = plan::units_of(model);
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    for (const plan::Range own : all[s]) {
+      const std::optional<int> unit = units.find(own);
+      if (!unit || !units.owns_trainable(*unit) || std::ranges::count(reduced, *unit) > 0) continue;
+      return Status(Code::kBadPlan,
+                    "no reduce_scatter of the parameters of segment " + model.segments[s].name);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 ShardedStore::ShardedStore(const AxisGroups& groups,
@@ -166,17 +181,7 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     return Status(Code::kBadPlan, "the parts of some gradients are not averaged over " +
                                       replica_axes(plan.mesh).front());
   }
-  const std::vector<std::vector<plan::Range>> all = plan::units_of(plan.model);
-  for (std::size_t s = 0; s < all.size(); ++s) {
-    for (const plan::Range own : all[s]) {
-      const std::optional<int> unit = units_.find(own);
-      if (!unit || !units_.owns_trainable(*unit) || std::ranges::count(reduced, *unit) > 0)
-        continue;
-      return Status(Code::kBadPlan, "no reduce_scatter of the parameters of segment " +
-                                        plan.model.segments[s].name);
-    }
-  }
-  return {};
+  return check_reduced(plan.model, units_, reduced);
 }
 
 Status ShardedStore::perform(const plan::Action& action, double weight) {
