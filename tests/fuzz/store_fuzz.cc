@@ -1,5 +1,7 @@
 // What a Store's client and server send each other, and what the server makes of it.
 #include <stormo/base/check.h>
+#include <stormo/transport/call/frame.h>
+#include <stormo/transport/call/reply.h>
 #include <stormo/transport/store/store_message.h>
 #include <stormo/transport/store/store_protocol.h>
 
@@ -12,12 +14,10 @@ namespace {
 
 using namespace transport;
 
-constexpr std::size_t kLengthBytes = 4;
-
 /// Calls f(body) for every frame of a stream that comes in pieces; false when it is damaged.
 template <class F>
 bool for_frames(std::string_view stream, std::size_t piece, F f) {
-  FrameSplitter splitter{"Store", kMaxStoreFrameBytes};
+  FrameSplitter splitter{kStoreProtocol, kMaxStoreFrameBytes};
   for (; !stream.empty(); stream.remove_prefix(std::min(piece, stream.size()))) {
     splitter.append(stream.substr(0, piece));
     for (;;) {
@@ -31,22 +31,22 @@ bool for_frames(std::string_view stream, std::size_t piece, F f) {
 }
 
 bool check_request(StoreState& state, std::string_view body) {
-  const auto request = decode_request(body);
+  const auto request = decode<StoreRequest>(kStoreProtocol, body);
   if (!request.ok()) return false;
-  STORMO_CHECK(encode(*request).substr(kLengthBytes) == body, "another request");
+  STORMO_CHECK(encode(*request) == body, "another request");
   const bool kept = state.receive(0, *request, TimePoint{}).ok();
   for (const auto& delivery : state.take_deliveries()) {
-    const std::string frame = delivery.frame();
-    STORMO_CHECK(decode_reply(std::string_view(frame).substr(kLengthBytes)).ok(),
+    const std::string answer = delivery.frame().substr(kFrameLengthBytes);
+    STORMO_CHECK(decode<Reply>(kStoreProtocol, answer).ok(),
                  "an answer that its client cannot read");
   }
   return kept;
 }
 
 bool check_reply(std::string_view body) {
-  const auto reply = decode_reply(body);
+  const auto reply = decode<Reply>(kStoreProtocol, body);
   if (!reply.ok()) return false;
-  STORMO_CHECK(encode(*reply).substr(kLengthBytes) == body, "another reply");
+  STORMO_CHECK(encode(*reply) == body, "another reply");
   return true;
 }
 
@@ -62,14 +62,13 @@ std::vector<std::string> seeds() {
   std::string session(1, '\x10');
   std::vector<std::string> all;
   for (const StoreRequest& r : requests) {
-    all.push_back('\1' + encode(r));
-    session += encode(r);
+    all.push_back('\1' + frame(encode(r)));
+    session += frame(encode(r));
   }
   all.push_back(session);
-  for (const StoreReply& r :
-       {StoreReply{false, 1, Code::kOk, "value"}, StoreReply{true, 5, Code::kOk, "why"},
-        StoreReply{false, 3, Code::kInvalidArgument, "no key"}}) {
-    all.push_back('\1' + encode(r));
+  for (const Reply& r : {Reply{1, Code::kOk, "value"}, Reply{5, Code::kOk, "why"},
+                         Reply{3, Code::kInvalidArgument, "no key"}}) {
+    all.push_back('\1' + frame(encode(r)));
   }
   return all;
 }

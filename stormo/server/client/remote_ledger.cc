@@ -11,19 +11,19 @@ Status RemoteLedger::deal(const Terms& terms) {
 Result<Ledger::Terms> RemoteLedger::terms() {
   STORMO_ASSIGN_OR_RETURN(const std::string reply,
                           link_->call({.op = DataOp::kTerms, .given = {}}));
-  return decode_ledger_terms(reply);
+  return decode<Terms>(reply);
 }
 
 Result<Ledger::Turn> RemoteLedger::next(const Outcome& outcome) {
   STORMO_ASSIGN_OR_RETURN(const std::string reply,
                           link_->call({.op = DataOp::kNext, .given = {}, .outcome = outcome}));
-  return decode_turn(reply);
+  return decode<Turn>(reply);
 }
 
 Result<Ledger::Turn> RemoteLedger::look() {
   STORMO_ASSIGN_OR_RETURN(const std::string reply,
                           link_->call({.op = DataOp::kLookAtLedger, .given = {}}));
-  return decode_turn(reply);
+  return decode<Turn>(reply);
 }
 
 Status RemoteLedger::wait(Deadline by) {
@@ -35,13 +35,11 @@ Status RemoteLedger::leave() {
 }
 
 Status RemoteLedger::advance(std::uint64_t step) {
-  return link_->call({.op = DataOp::kAdvance, .count = step, .given = {}}).status();
+  return link_->call({.op = DataOp::kAdvance, .step = step, .given = {}}).status();
 }
 
 Status RemoteLedger::stop(int signal) {
-  return link_
-      ->call({.op = DataOp::kStop, .count = static_cast<std::uint64_t>(signal), .given = {}})
-      .status();
+  return link_->call({.op = DataOp::kStop, .signal = signal, .given = {}}).status();
 }
 
 }  // namespace stormo::server

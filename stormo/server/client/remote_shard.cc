@@ -60,7 +60,7 @@ std::byte* RemoteShard::weights(std::size_t piece) const {
 
 Status RemoteShard::set(std::size_t piece, const PieceArrays& values) {
   DataRequest asked = request(DataOp::kSet);
-  asked.count = piece;
+  asked.piece = piece;
   asked.updates = values.updates;
   ByteRanges payload;
   const auto add = [&](const std::byte* array) {
@@ -83,14 +83,13 @@ ByteRanges RemoteShard::all_weights() const {
 }
 
 std::shared_ptr<DataCall> RemoteShard::start_view(DataRequest asked) {
-  const std::optional<std::uint64_t>& has = versions_[next_copy_];
-  asked.count = has ? *has + 1 : 0;
+  asked.version = versions_[next_copy_];
   return link_->start(std::move(asked), {}, {},
                       [this](std::string_view reply) { return place_view(reply); });
 }
 
 Result<ByteRanges> RemoteShard::place_view(std::string_view reply) {
-  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode_view_head(reply));
+  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode<ViewHead>(reply));
   comes_whole_ = !head.has_changes;
   if (!head.has_changes) {
     versions_[next_copy_].reset();
@@ -129,7 +128,7 @@ Status RemoteShard::apply_changes(const ViewHead& head) {
 
 Result<Shard::View> RemoteShard::take_view(const Result<std::string>& reply) {
   STORMO_RETURN_IF_ERROR(reply.status());
-  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode_view_head(*reply));
+  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode<ViewHead>(*reply));
   if (head.has_changes) STORMO_RETURN_IF_ERROR(apply_changes(head));
   versions_[next_copy_] = head.version;
   View view{.version = head.version, .commit = head.commit, .pieces = {}};
@@ -181,7 +180,7 @@ Result<Shard::View> RemoteShard::save(
   }
   const Result<std::string> reply = link_->call(request(DataOp::kSave), {}, std::move(sink));
   STORMO_RETURN_IF_ERROR(reply.status());
-  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode_view_head(*reply));
+  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode<ViewHead>(*reply));
   if (head.updates.size() != pieces_.size() || head.has_changes) {
     return Status(Code::kCorrupt, "server protocol: a saved shard with other pieces");
   }
@@ -199,7 +198,7 @@ Result<Shard::View> RemoteShard::save(
 
 void RemoteShard::begin_part(const PushedGradient& gradient, std::span<const std::size_t> pieces) {
   DataRequest asked = request(DataOp::kPart);
-  asked.count = gradient.sequence;
+  asked.sequence = gradient.sequence;
   asked.given.assign(pieces_.size(), kNotGiven);
   for (const std::size_t i : pieces) asked.given[i] = kArrayGiven;
   ByteRanges payload;
@@ -210,13 +209,13 @@ void RemoteShard::begin_part(const PushedGradient& gradient, std::span<const std
 }
 
 void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
-  if (push_ && push_->request.count == gradient.sequence) return;
+  if (push_ && push_->request.sequence == gradient.sequence) return;
   if (push_) (void)link_->finish(push_);  // of a call that did not follow
   push_.reset();
   if (!check_rows(pieces_, gradient).ok()) return;  // push() says why
   DataRequest asked = request(DataOp::kPush, by);
-  asked.count = gradient.sequence;
-  asked.number = gradient.lr;
+  asked.sequence = gradient.sequence;
+  asked.lr = gradient.lr;
   asked.gradient_scale = gradient.gradient_scale;
   asked.weight = gradient.weight;
   asked.loss_sum = gradient.loss_sum;
@@ -254,7 +253,7 @@ Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline
     reply = link_->finish(std::exchange(push_, nullptr));
   }
   STORMO_RETURN_IF_ERROR(reply.status());
-  return decode_pushed(*reply);
+  return decode<Pushed>(*reply);
 }
 
 // The new values come into the copy that is not in use: until they are all there, the worker's own
@@ -262,8 +261,8 @@ Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline
 Result<Shard::Pushed> RemoteShard::exchange(std::span<void* const> own, double alpha,
                                             std::uint64_t sequence, Deadline by) {
   DataRequest asked = request(DataOp::kExchange, by);
-  asked.count = sequence;
-  asked.number = alpha;
+  asked.sequence = sequence;
+  asked.alpha = alpha;
   asked.given.assign(pieces_.size(), kArrayGiven);
   ByteRanges payload;
   for (std::size_t i = 0; i < pieces_.size(); ++i) payload.add(own[i], pieces_[i].bytes());
@@ -273,26 +272,26 @@ Result<Shard::Pushed> RemoteShard::exchange(std::span<void* const> own, double a
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     std::memcpy(own[i], weights(i), pieces_[i].bytes());
   }
-  return decode_pushed(reply);
+  return decode<Pushed>(reply);
 }
 
 Result<std::uint64_t> RemoteShard::leave(double lr) {
   settle();
   DataRequest asked = request(DataOp::kLeave);
-  asked.number = lr;
+  asked.lr = lr;
   STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(std::move(asked)));
-  return decode_count(reply);
+  return decode<std::uint64_t>(reply);
 }
 
 Result<Shard::Joined> RemoteShard::join() {
   settle();
   STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(request(DataOp::kJoin)));
-  return decode_joined(reply);
+  return decode<Joined>(reply);
 }
 
 Result<protocol::ShardState> RemoteShard::state() const {
   STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(request(DataOp::kState)));
-  return decode_shard_state(reply);
+  return decode<protocol::ShardState>(reply);
 }
 
 }  // namespace stormo::server

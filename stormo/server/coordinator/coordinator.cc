@@ -37,7 +37,7 @@ Result<std::vector<double>> Coordinator::run(const optim::VectorProgram& program
     const Result<std::string> reply = link_of(s)->finish(calls[s]);
     if (!reply.ok() && outcome.ok()) outcome = reply.status();
     if (!outcome.ok()) continue;
-    STORMO_ASSIGN_OR_RETURN(const std::vector<double> numbers, decode_numbers(*reply));
+    STORMO_ASSIGN_OR_RETURN(const std::vector<double> numbers, decode<std::vector<double>>(*reply));
     if (numbers.size() != sums.size()) {
       return Status(Code::kCorrupt, "server protocol: another number of results of a program");
     }

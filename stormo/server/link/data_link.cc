@@ -1,16 +1,11 @@
 #include <stormo/server/link/data_link.h>
 
-#include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <stormo/server/intervals.h>
-#include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
 namespace {
@@ -21,10 +16,7 @@ constexpr Duration kPauseBeforeDial =
 }  // namespace
 
 DataLink::DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part, bool coordinates)
-    : servers_(std::move(servers)),
-      part_(part),
-      coordinates_(coordinates),
-      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    : servers_(std::move(servers)), part_(part), coordinates_(coordinates) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -33,13 +25,8 @@ DataLink::~DataLink() {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
   }
-  wake();
+  waker_.wake();
   thread_.join();
-}
-
-void DataLink::wake() {
-  const std::uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof one);
 }
 
 std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payload, ByteRanges sink,
@@ -54,7 +41,7 @@ std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payloa
     call->request.id = next_id_++;
     calls_.push_back(call);
   }
-  wake();
+  waker_.wake();
   return call;
 }
 
@@ -100,8 +87,8 @@ bool DataLink::has_calls() {
 
 /// Waits for something to do, and does it.
 void DataLink::turn() {
-  TimePoint now = std::chrono::steady_clock::now();
-  std::array<pollfd, 2> fds{pollfd{wake_.get(), POLLIN, 0}, pollfd{-1, POLLIN, 0}};
+  int fd = -1;
+  short events = POLLIN;
   TimePoint due = TimePoint::max();
   const bool has_work = has_calls();
   switch (stage_) {
@@ -109,19 +96,19 @@ void DataLink::turn() {
       if (has_work) due = next_dial_;
       break;
     case Stage::kDialing:
-      fds[1] = {dialer_->fd(), dialer_->poll_events(), 0};
+      fd = dialer_->fd();
+      events = dialer_->poll_events();
       due = dialer_->wake_at();
       break;
-    case Stage::kAttaching: fds[1] = {attaching_->fd(), attaching_->poll_events(), 0}; break;
-    case Stage::kReady: fds[1] = {socket_.get(), POLLIN, 0};
+    case Stage::kAttaching:
+      fd = attaching_->fd();
+      events = attaching_->poll_events();
+      break;
+    case Stage::kReady: fd = socket_.get();
   }
-  if (sending_) fds[1].events |= POLLOUT;
-  (void)::poll(fds.data(), fds.size(), transport::poll_timeout(now, due, kMaxPollMs));
-  if (fds[0].revents != 0) {
-    std::uint64_t count = 0;
-    (void)!::read(wake_.get(), &count, sizeof count);
-  }
-  now = std::chrono::steady_clock::now();
+  if (sending_) events |= POLLOUT;
+  (void)waker_.wait(fd, events, due, kMaxPollMs);
+  const TimePoint now = std::chrono::steady_clock::now();
   if (const Status status = find_server(now); !status.ok()) return fail_all(status);
   if (stage_ == Stage::kApart || stage_ == Stage::kDialing) dial(now);
   if (stage_ == Stage::kAttaching || stage_ == Stage::kReady) {
@@ -158,7 +145,7 @@ void DataLink::dial(TimePoint now) {
   Result<transport::Descriptor> socket = dialer_->take();
   if (!socket.ok()) return disconnect(now);
   const WorkerHello& hello = control().options().hello;
-  attaching_.emplace(std::move(*socket));
+  attaching_.emplace(std::move(*socket), control_frames());
   attaching_->send(encode(ServerRequest{.op = ServerOp::kAttach,
                                         .id = 1,
                                         .body = encode(Attachment{.worker = hello.worker,
@@ -170,7 +157,7 @@ void DataLink::dial(TimePoint now) {
 
 Status DataLink::talk() {
   if (stage_ == Stage::kAttaching) {
-    STORMO_RETURN_IF_ERROR(attaching_->receive());
+    STORMO_RETURN_IF_ERROR(attaching_->receive().status());
     STORMO_RETURN_IF_ERROR(take_attachment());
     if (stage_ == Stage::kAttaching) return attaching_->flush();
   }
@@ -181,8 +168,8 @@ Status DataLink::talk() {
 Status DataLink::take_attachment() {
   STORMO_ASSIGN_OR_RETURN(const auto body, attaching_->next());
   if (!body) return {};
-  STORMO_ASSIGN_OR_RETURN(const ServerReply reply, decode_server_reply(*body));
-  if (reply.code != Code::kOk) return Status(reply.code, std::string(reply.body));
+  STORMO_ASSIGN_OR_RETURN(const transport::Reply reply, decode<transport::Reply>(*body));
+  STORMO_RETURN_IF_ERROR(outcome_of(reply).status());
   socket_ = attaching_->release();
   attaching_.reset();
   stage_ = Stage::kReady;
@@ -237,36 +224,18 @@ Status DataLink::receive_replies() {
   }
 }
 
-/// True when head_ has a head.
+/// True when reply_ has one.
 Result<bool> DataLink::receive_head() {
-  for (;;) {
-    if (!receiving_) {
-      receiving_.emplace();
-      receiving_->add(&head_length_, transport::kFrameLengthBytes);
-      has_length_ = false;
-    }
-    if (!receiving_->done()) {
-      STORMO_ASSIGN_OR_RETURN(const bool has_received, receiving_->receive(socket_.get()));
-      if (!has_received) return false;
-      continue;
-    }
-    if (has_length_) break;
-    if (head_length_ > kMaxControlBytes)
-      return Status(Code::kCorrupt, "server protocol: long head");
-    has_length_ = true;
-    head_.resize(head_length_);
-    receiving_.emplace();
-    receiving_->add(head_.data(), head_.size());
-  }
-  receiving_.reset();
-  STORMO_ASSIGN_OR_RETURN(reply_, decode_data_reply(head_));
+  STORMO_ASSIGN_OR_RETURN(const auto head, heads_.receive(socket_.get()));
+  if (!head) return false;
+  STORMO_ASSIGN_OR_RETURN(reply_, decode<transport::Reply>(*head));
   return true;
 }
 
-void DataLink::complete(const DataReply& reply) {
+void DataLink::complete(const transport::Reply& reply) {
   const std::lock_guard lock(mutex_);
   DataCall& call = *calls_.front();
-  if (reply.code != Code::kOk) call.status = Status(reply.code, std::string(reply.body));
+  call.status = outcome_of(reply).status();
   call.body = reply.body;
   call.is_done = true;
   calls_.pop_front();
@@ -281,7 +250,7 @@ void DataLink::disconnect(TimePoint now) {
   attaching_.reset();
   socket_.reset();
   sending_.reset();
-  receiving_.reset();
+  heads_ = {kServerProtocol, kMaxControlBytes};
   reply_.reset();
   sent_calls_ = 0;
   next_dial_ = now + kPauseBeforeDial;

@@ -17,6 +17,9 @@
 #include <stormo/server/link/server_link.h>
 #include <stormo/server/message/data_message.h>
 #include <stormo/server/message/server_message.h>
+#include <stormo/transport/call/frame.h>
+#include <stormo/transport/call/frame_connection.h>
+#include <stormo/transport/call/waker.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/net/socket.h>
 
@@ -67,7 +70,6 @@ class DataLink {
   enum class Stage { kApart, kDialing, kAttaching, kReady };
 
   void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over);
-  void wake();
   void run();
   void turn();
   bool has_calls();
@@ -77,7 +79,7 @@ class DataLink {
   Status send_calls();
   Status receive_replies();
   Result<bool> receive_head();
-  void complete(const DataReply& reply);
+  void complete(const transport::Reply& reply);
   void disconnect(TimePoint now);
   void fail_all(const Status& why);
 
@@ -88,22 +90,19 @@ class DataLink {
   std::vector<std::shared_ptr<ServerLink>> servers_;
   const int part_;
   const bool coordinates_;
-  transport::Descriptor wake_;
+  transport::Waker waker_;
   // of the thread
   std::size_t current_ = 0;  // of servers_
   Stage stage_ = Stage::kApart;
   std::unique_ptr<transport::Dialer> dialer_;
   transport::Descriptor socket_;
-  std::optional<ControlConnection> attaching_;
+  std::optional<transport::FrameConnection> attaching_;
   TimePoint next_dial_{};
   std::size_t sent_calls_ = 0;  // of calls_, on the present connection
   std::string sending_head_;
   std::optional<ByteRanges> sending_;  // of the call after these
-  std::uint32_t head_length_ = 0;
-  std::string head_;
-  std::optional<ByteRanges> receiving_;  // length, then head
-  bool has_length_ = false;
-  std::optional<DataReply> reply_;  // its payload is being received
+  transport::FrameReceiver heads_{kServerProtocol, kMaxControlBytes};
+  std::optional<transport::Reply> reply_;  // its payload is being received
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

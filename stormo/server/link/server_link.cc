@@ -1,14 +1,11 @@
 #include <stormo/server/link/server_link.h>
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
+#include <stormo/base/wait_until.h>
 #include <stormo/server/intervals.h>
 
 namespace stormo::server {
@@ -34,12 +31,8 @@ Result<std::unique_ptr<ServerLink>> ServerLink::connect(Options options, Deadlin
   std::unique_ptr<ServerLink> link(new ServerLink(std::move(options), /*may_start_later=*/true));
   STORMO_RETURN_IF_ERROR(link->start());
   std::unique_lock lock(link->mutex_);
-  const auto is_decided = [&] { return link->was_greeted_ || !link->refused_.ok(); };
-  if (by.is_never()) {
-    link->changed_.wait(lock, is_decided);
-  } else {
-    link->changed_.wait_until(lock, by.when(), is_decided);
-  }
+  (void)wait_until(link->changed_, lock, by,
+                   [&] { return link->was_greeted_ || !link->refused_.ok(); });
   const std::string name = transport::to_string(link->options_.server);
   if (!link->refused_.ok()) return link->refused_.within("server " + name);
   if (!link->was_greeted_ && !link->busy_.empty()) {
@@ -57,8 +50,7 @@ Result<std::unique_ptr<ServerLink>> ServerLink::connect(Options options, Deadlin
 
 Status ServerLink::start() {
   timeout_ = Duration(options_.hello.timeout_ns);
-  wake_ = transport::Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!wake_.valid()) return errno_error("eventfd");
+  STORMO_RETURN_IF_ERROR(waker_.status());
   thread_ = std::thread([this] { run(); });
   return {};
 }
@@ -68,32 +60,21 @@ ServerLink::~ServerLink() {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
   }
-  wake();
+  waker_.wake();
   if (thread_.joinable()) thread_.join();
-}
-
-void ServerLink::wake() {
-  const std::uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof one);
 }
 
 Result<std::string> ServerLink::ask(ServerOp op, std::string body, Deadline by) {
   std::unique_lock lock(mutex_);
   const std::uint32_t id = next_id_++;
-  question_ = Question{.id = id, .frame = encode(ServerRequest{.op = op, .id = id, .body = body})};
-  wake();
-  const auto is_over = [&] { return question_->is_answered || options_.health->failed(); };
-  if (by.is_never()) {
-    changed_.wait(lock, is_over);
-  } else {
-    changed_.wait_until(lock, by.when(), is_over);
-  }
-  const Question question = std::move(*question_);
+  question_ =
+      Question{.id = id, .request = encode(ServerRequest{.op = op, .id = id, .body = body})};
+  waker_.wake();
+  (void)wait_until(changed_, lock, by,
+                   [&] { return question_->answer || options_.health->failed(); });
+  std::optional<Result<std::string>> answer = std::move(question_->answer);
   question_.reset();
-  if (question.is_answered) {
-    if (question.code != Code::kOk) return Status(question.code, question.body);
-    return question.body;
-  }
+  if (answer) return *std::move(answer);
   STORMO_RETURN_IF_ERROR(options_.health->status());
   return Status(Code::kDeadlineExceeded, fmt::format("the server at {} has not answered in time",
                                                      transport::to_string(options_.server)));
@@ -112,28 +93,26 @@ void ServerLink::run() {
 
 /// Waits for something to do, and does it.
 void ServerLink::turn() {
-  TimePoint now = std::chrono::steady_clock::now();
   const bool is_lost = options_.health->failed();
-  std::array<pollfd, 2> fds{pollfd{wake_.get(), POLLIN, 0}, pollfd{-1, 0, 0}};
+  int fd = -1;
+  short events = 0;
   TimePoint due = is_lost && !options_.on_answer ? TimePoint::max() : next_dial_;
   if (connection_) {
-    fds[1] = {connection_->fd(), connection_->poll_events(), 0};
+    fd = connection_->fd();
+    events = connection_->poll_events();
     due = next_beat_;
   } else if (dialer_) {
-    fds[1] = {dialer_->fd(), dialer_->poll_events(), 0};
+    fd = dialer_->fd();
+    events = dialer_->poll_events();
     due = dialer_->wake_at();
   }
-  (void)::poll(fds.data(), fds.size(), transport::poll_timeout(now, due, kMaxPollMs));
-  if (fds[0].revents != 0) {
-    std::uint64_t count = 0;
-    (void)!::read(wake_.get(), &count, sizeof count);
-  }
+  (void)waker_.wait(fd, events, due, kMaxPollMs);
   if (is_lost) {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
     if (!options_.on_answer) return;
   }
-  now = std::chrono::steady_clock::now();
+  const TimePoint now = std::chrono::steady_clock::now();
   if (!connection_) dial(now);
   if (connection_) {
     if (const Status status = talk(now); !status.ok()) disconnect(now, status);
@@ -166,7 +145,7 @@ void ServerLink::dial(TimePoint now) {
     changed_.notify_all();
     return disconnect(now, socket.status());
   }
-  connection_.emplace(std::move(*socket));
+  connection_.emplace(std::move(*socket), control_frames());
   next_beat_ = now;
   connection_->send(encode(
       ServerRequest{.op = ServerOp::kHello, .id = kHelloId, .body = encode(options_.hello)}));
@@ -174,7 +153,7 @@ void ServerLink::dial(TimePoint now) {
 
 Status ServerLink::talk(TimePoint now) {
   // what the server said before it ended counts
-  const Status received = connection_->receive();
+  const Status received = connection_->receive().status();
   STORMO_RETURN_IF_ERROR(take_replies(now));
   STORMO_RETURN_IF_ERROR(received);
   send_due(now);
@@ -185,7 +164,7 @@ Status ServerLink::take_replies(TimePoint now) {
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(const auto body, connection_->next());
     if (!body) return {};
-    STORMO_ASSIGN_OR_RETURN(const ServerReply reply, decode_server_reply(*body));
+    STORMO_ASSIGN_OR_RETURN(const transport::Reply reply, decode<transport::Reply>(*body));
     heard_ = now;
     if (reply.id == kFarewell) {
       give_up(std::string(reply.body),
@@ -206,14 +185,12 @@ Status ServerLink::take_replies(TimePoint now) {
     }
     const std::lock_guard lock(mutex_);
     if (!question_ || question_->id != reply.id) continue;
-    question_->is_answered = true;
-    question_->code = reply.code;
-    question_->body = reply.body;
+    question_->answer = outcome_of(reply);
     changed_.notify_all();
   }
 }
 
-Status ServerLink::take_hello(const ServerReply& reply) {
+Status ServerLink::take_hello(const transport::Reply& reply) {
   const std::lock_guard lock(mutex_);
   if (reply.code == Code::kExhausted) {
     busy_ = reply.body;
@@ -224,7 +201,7 @@ Status ServerLink::take_hello(const ServerReply& reply) {
     changed_.notify_all();
     return refused_;
   }
-  STORMO_ASSIGN_OR_RETURN(ServerHello hello, decode_server_hello(reply.body));
+  STORMO_ASSIGN_OR_RETURN(ServerHello hello, decode<ServerHello>(reply.body));
   is_greeted_ = true;
   if (was_greeted_) return {};
   if (Place::own().is_same_host(hello.place)) process_.emplace(hello.place.process);
@@ -244,7 +221,7 @@ void ServerLink::send_due(TimePoint now) {
   }
   const std::lock_guard lock(mutex_);
   if (!question_ || question_->is_sent) return;
-  connection_->send(question_->frame);
+  connection_->send(question_->request);
   question_->is_sent = true;
 }
 

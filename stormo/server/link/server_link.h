@@ -11,8 +11,9 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
-#include <stormo/server/link/control_connection.h>
 #include <stormo/server/message/server_message.h>
+#include <stormo/transport/call/frame_connection.h>
+#include <stormo/transport/call/waker.h>
 #include <stormo/transport/health.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/net/secret.h>
@@ -75,23 +76,20 @@ class ServerLink {
  private:
   struct Question {
     std::uint32_t id = 0;
-    std::string frame;
+    std::string request;
     bool is_sent = false;  // on the present connection
-    bool is_answered = false;
-    Code code = Code::kOk;
-    std::string body;
+    std::optional<Result<std::string>> answer;
   };
 
   ServerLink(Options options, bool may_start_later)
       : options_(std::move(options)), may_start_later_(may_start_later) {}
   Status start();
-  void wake();
   void run();
   void turn();
   void dial(TimePoint now);
   Status talk(TimePoint now);
   Status take_replies(TimePoint now);
-  Status take_hello(const ServerReply& reply);
+  Status take_hello(const transport::Reply& reply);
   void send_due(TimePoint now);
   void disconnect(TimePoint now, const Status& why);
   void look_whether_lost(TimePoint now);
@@ -99,10 +97,10 @@ class ServerLink {
   const Options options_;
   const bool may_start_later_;
   Duration timeout_{};
-  transport::Descriptor wake_;
+  transport::Waker waker_;
   // of the link's thread
   std::unique_ptr<transport::Dialer> dialer_;
-  std::optional<ControlConnection> connection_;
+  std::optional<transport::FrameConnection> connection_;
   bool is_greeted_ = false;  // on the present connection
   TimePoint next_beat_{}, next_dial_{}, heard_{}, last_turn_{};
   std::optional<transport::PeerProcess> process_;

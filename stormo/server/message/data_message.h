@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,27 +14,68 @@
 #include <stormo/optim/vector_program.h>
 #include <stormo/protocol/server/shard_state.h>
 #include <stormo/server/ledger.h>
+#include <stormo/server/message/server_message.h>
 #include <stormo/server/shard.h>
+#include <stormo/server/shard/shard_memory.h>
 
+namespace stormo::optim {
+
+template <class V, transport::Like<VectorTerm> T>
+void fields(V& visit, T& term) {
+  visit("vector program", term.factor, term.vector);
+}
+template <class V, transport::Like<VectorStep> T>
+void fields(V& visit, T& step) {
+  visit("vector program",
+        transport::within(step.kind, VectorStep::Kind::kGradient, VectorStep::Kind::kUpdate),
+        step.to, step.lr, step.terms);
+}
+
+}  // namespace stormo::optim
+namespace stormo::protocol {
+
+template <class V, transport::Like<PushDecision> T>
+void fields(V& visit, T& decision) {
+  visit("decision about a push",
+        transport::within(decision.action, PushAction::kWait, PushAction::kAddAndUpdate),
+        decision.staleness, decision.gradient_factor, decision.rate_factor);
+}
+template <class V, transport::Like<Staleness> T>
+void fields(V& visit, T& staleness) {
+  visit("staleness", staleness.count, staleness.sum, staleness.max, staleness.histogram);
+}
+template <class V, transport::Like<WorkerState> T>
+void fields(V& visit, T& worker) {
+  visit("state of a worker", worker.reads, worker.pushes, worker.version_read, worker.dropped,
+        worker.version_used, worker.active, worker.staleness);
+}
+template <class V, transport::Like<ShardState> T>
+void fields(V& visit, T& state) {
+  constexpr std::size_t kMostWorkers = server::ShardMemory::kMaxWorkers;
+  visit("state of a shard", state.version, state.pending, state.pending_weight, state.pending_loss,
+        state.counted, transport::at_most(kMostWorkers, state.workers));
+}
+
+}  // namespace stormo::protocol
 namespace stormo::server {
 
 // Messages between a worker and a server on the data connection of a worker that does not map the
 // server's memory; and between a server and its backup, which executes the same requests. A message
-// is a frame (length in 32 bits, head) and a payload: the bytes of arrays, whose number both sides
-// know from the head and the layout of the shard. Replies come in the order of requests. All
-// decoding is strict, see server_message.h.
+// is a frame and a payload: the bytes of arrays, whose number both sides know from the frame and
+// the layout of the shard. Replies come in the order of requests; the frame is a transport::Reply.
 
 /// Values are wire format: append only.
 enum class DataOp : std::uint8_t {
-  /// count: version of the weights that the worker has, plus 1, or 0. Payload of the reply: weights
-  /// of all pieces; or ranges that have changed since, then their elements, see ViewHead.
+  /// Payload of the reply: weights of all pieces; or ranges that have changed since the version
+  /// that
+  /// the worker has, then their elements, see ViewHead.
   kRead = 1,
   kLook = 2,  ///< same
   kPush = 3,  ///< payload: gradients of the pieces that have one; of rows indices, then values
   kSet = 4,   ///< payload: arrays of the piece that are given, in the order of kSave
   /// Payload of the reply: of each piece weights, slots, mean square of gradients, vectors.
   kSave = 5,
-  kLeave = 6,  ///< number: lr
+  kLeave = 6,
   kJoin = 7,
   kState = 8,
   kDeal = 9,  ///< from here on about the ledger
@@ -39,15 +83,15 @@ enum class DataOp : std::uint8_t {
   kNext = 11,
   kLookAtLedger = 12,
   kWait = 13,
-  kStop = 14,  ///< count: signal
+  kStop = 14,
   kLeaveLedger = 15,
-  kExchange = 16,  ///< number: alpha; payload both ways: the worker's values of all pieces
+  kExchange = 16,  ///< payload both ways: the worker's values of all pieces
   kLose = 17,      ///< to a backup: the worker is lost, in all shards and in the ledger
   kComeBack = 18,  ///< to a backup: it is back
   kRun = 19,       ///< of a coordinator: a vector program
-  kAdvance = 20,   ///< of a coordinator, about the ledger; count: step
-  kPart = 21,      ///< of a push that comes; payload: gradients of some pieces; count: its sequence
-  kElect = 22,     ///< to a backup: worker is the next chief; count: number of its term
+  kAdvance = 20,   ///< of a coordinator, about the ledger
+  kPart = 21,      ///< of a push that comes; payload: gradients of some pieces
+  kElect = 22,     ///< to a backup: worker is the next chief
 };
 bool is_of_ledger(DataOp op);
 /// Only a coordinator may ask for it.
@@ -68,20 +112,40 @@ struct RowsHead {
   std::int64_t row_length = 0;  ///< elements
   bool operator==(const RowsHead&) const = default;
 };
+template <class V, Like<RowsHead> T>
+void fields(V& visit, T& rows) {
+  visit("list of rows", rows.count, rows.row_length);
+}
+
+template <class V, Like<Ledger::Terms> T>
+void fields(V& visit, T& terms) {
+  visit("terms of the ledger", terms.first_step, terms.steps, terms.first_sample, terms.by_speed,
+        terms.portions);
+}
+template <class V, Like<Ledger::Outcome> T>
+void fields(V& visit, T& outcome) {
+  visit("outcome", outcome.loss_sum, outcome.samples);
+}
 
 /// The head of a request. Fields that an operation does not use are 0.
 struct DataRequest {
   DataOp op = DataOp::kRead;
-  std::uint32_t shard = 0;                ///< of those of the server; 0 for the ledger
-  std::uint64_t id = 0;                   ///< grows; a request that is repeated keeps its own
-  std::int64_t patience_ns = 0;           ///< time until the caller's deadline; -1: none
-  std::uint64_t count = 0;                ///< kPush, kExchange: sequence; kSet: piece; kStop; kRead
-  double number = 0;                      ///< kPush, kLeave: lr; kExchange: alpha
-  double gradient_scale = 0, weight = 0;  ///< kPush
-  double loss_sum = 0;                    ///< kPush
-  std::int32_t portion = -1;              ///< kPush
-  std::uint64_t batch = 0;                ///< kPush
-  std::int64_t updates = 0;               ///< kSet
+  std::uint32_t shard = 0;                    ///< of those of the server; 0 for the ledger
+  std::uint64_t id = 0;                       ///< grows; a request that is repeated keeps its own
+  std::int64_t patience_ns = 0;               ///< time until the caller's deadline; -1: none
+  std::optional<std::uint64_t> version = {};  ///< kRead, kLook: of the weights that the worker has
+  std::uint64_t sequence = 0;                 ///< kPush, kPart, kExchange
+  std::uint64_t piece = 0;                    ///< kSet
+  std::int32_t signal = 0;                    ///< kStop
+  std::uint64_t step = 0;                     ///< kAdvance
+  std::uint64_t term = 0;                     ///< kElect: its number
+  double lr = 0;                              ///< kPush, kLeave
+  double alpha = 0;                           ///< kExchange
+  double gradient_scale = 0, weight = 0;      ///< kPush
+  double loss_sum = 0;                        ///< kPush
+  std::int32_t portion = -1;                  ///< kPush
+  std::uint64_t batch = 0;                    ///< kPush
+  std::int64_t updates = 0;                   ///< kSet
   std::string given;  ///< a byte for each array that the payload may have: kNotGiven or another
   Ledger::Terms terms = {};         ///< kDeal
   Ledger::Outcome outcome = {};     ///< kNext
@@ -92,19 +156,19 @@ struct DataRequest {
   std::uint64_t origin = 0;  ///< the id that the worker gave it
   std::string result = {};   ///< what it must give
 };
-std::string encode(const DataRequest& request);
-Result<DataRequest> decode_data_request(std::string_view head);
+template <class V, Like<DataRequest> T>
+void fields(V& visit, T& r) {
+  visit("request", transport::within(r.op, DataOp::kRead, DataOp::kElect), r.shard, r.id,
+        transport::within(r.patience_ns, -1, std::numeric_limits<std::int64_t>::max()), r.version,
+        r.sequence, r.piece, r.signal, r.step, r.term, r.lr, r.alpha, r.gradient_scale, r.weight,
+        r.loss_sum, transport::within(r.portion, -1, protocol::kMaxPortions - 1), r.batch,
+        r.updates, r.given, r.terms, r.outcome, r.program, r.rows, r.worker, r.origin, r.result);
+  const char last = r.op == DataOp::kPush ? kSentBefore : kArrayGiven;
+  visit.require(std::ranges::all_of(r.given, [last](char a) { return a >= 0 && a <= last; }),
+                "a list of arrays");
+}
 /// DataRequest::patience_ns of a caller with this deadline.
 std::int64_t patience_of(Deadline by);
-
-/// The head of a reply: a result of the operation as bytes, or the message of a failure.
-struct DataReply {
-  std::uint64_t id = 0;
-  Code code = Code::kOk;
-  std::string_view body;  ///< borrowed
-};
-std::string encode(const DataReply& reply);
-Result<DataReply> decode_data_reply(std::string_view head);
 
 /// Result of kRead, kLook and kSave.
 struct ViewHead {
@@ -114,26 +178,38 @@ struct ViewHead {
   bool has_changes = false;
   std::uint64_t ranges = 0, bytes = 0;  ///< their number, and bytes of their elements
 };
-std::string encode(const ViewHead& view);
-Result<ViewHead> decode_view_head(std::string_view bytes);
-std::string encode(const Shard::Pushed& pushed);
-Result<Shard::Pushed> decode_pushed(std::string_view bytes);
-std::string encode(const Shard::Joined& joined);
-Result<Shard::Joined> decode_joined(std::string_view bytes);
-std::string encode(const protocol::ShardState& state);
-Result<protocol::ShardState> decode_shard_state(std::string_view bytes);
-std::string encode(const Ledger::Terms& terms);
-Result<Ledger::Terms> decode_ledger_terms(std::string_view bytes);
-std::string encode(const Ledger::Turn& turn);
-Result<Ledger::Turn> decode_turn(std::string_view bytes);
-/// Of kRun, and its result.
-std::string encode(const optim::VectorProgram& program);
-Result<optim::VectorProgram> decode_vector_program(std::string_view bytes);
-std::string encode(const std::vector<double>& numbers);
-Result<std::vector<double>> decode_numbers(std::string_view bytes);
-/// Result of kLeave.
-std::string encode_count(std::uint64_t count);
-Result<std::uint64_t> decode_count(std::string_view bytes);
+template <class V, Like<ViewHead> T>
+void fields(V& visit, T& view) {
+  visit("version", view.version, view.commit, view.updates, view.has_changes, view.ranges,
+        view.bytes);
+}
+template <class V, Like<Shard::Pushed> T>
+void fields(V& visit, T& pushed) {
+  visit("answer to a push", pushed.decision, pushed.commit);
+}
+template <class V, Like<Shard::Joined> T>
+void fields(V& visit, T& joined) {
+  visit("answer to a join", joined.sequence, joined.commit);
+}
+template <class V, Like<StepTask> T>
+void fields(V& visit, T& task) {
+  visit("task", task.part, task.step);
+}
+template <class V, Like<Ledger::Totals> T>
+void fields(V& visit, T& totals) {
+  visit("totals", totals.loss_sum, totals.samples);
+}
+template <class V, Like<Ledger::Losses> T>
+void fields(V& visit, T& losses) {
+  visit("losses", losses.worker, losses.lost, losses.came_back);
+}
+template <class V, Like<Ledger::Turn> T>
+void fields(V& visit, T& turn) {
+  constexpr std::size_t kMostWorkers = ShardMemory::kMaxWorkers;
+  visit("turn", turn.task, turn.ends_share, turn.all_done, turn.stop_signal, turn.totals,
+        turn.position, turn.others, turn.again, turn.is_computed,
+        transport::at_most(kMostWorkers, turn.losses));
+}
 
 /// A worker opens a data connection; the request kAttach has it.
 struct Attachment {
@@ -143,7 +219,9 @@ struct Attachment {
   bool coordinates = false;  ///< for the run's coordinator, in the process of worker 0
   bool operator==(const Attachment&) const = default;
 };
-std::string encode(const Attachment& attachment);
-Result<Attachment> decode_attachment(std::string_view bytes);
+template <class V, Like<Attachment> T>
+void fields(V& visit, T& attachment) {
+  visit("attachment", attachment.worker, attachment.part, attachment.token, attachment.coordinates);
+}
 
 }  // namespace stormo::server

@@ -9,8 +9,32 @@
 #include <stormo/base/status.h>
 #include <stormo/optim/options.h>
 #include <stormo/protocol/server/policy.h>
+#include <stormo/server/message/server_message.h>
 #include <stormo/server/shard_layout.h>
 
+namespace stormo::optim {
+
+template <class V, transport::Like<Options> T>
+void fields(V& visit, T& o) {
+  visit("options of the optimizer",
+        transport::within(o.kind, Options::Kind::kSgd, Options::Kind::kLbfgs), o.nesterov, o.lr,
+        o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.alpha, o.trust,
+        transport::within(o.history, 1, kMaxHistory));
+}
+
+}  // namespace stormo::optim
+namespace stormo::protocol {
+
+template <class V, transport::Like<PolicyOptions> T>
+void fields(V& visit, T& p) {
+  using Kind = PolicyOptions::Kind;
+  visit("options of the policy", transport::within(p.kind, Kind::kSync, Kind::kAverage), p.bound,
+        p.n, p.backups, p.portions, p.warm_start,
+        transport::within(p.compensation, Compensation::kNone, Compensation::kAdaptiveDelay),
+        p.lambda, p.lambda_decay);
+}
+
+}  // namespace stormo::protocol
 namespace stormo::server {
 
 /// Names and values.
@@ -41,10 +65,17 @@ Status check(const RunTerms& terms);
 /// whose delay is compensated for.
 Status check_norms(const RunTerms& terms);
 
-/// The terms as bytes for a connection, and back. Decoding is strict: kCorrupt for bytes that are
-/// missing or left, and for values that no RunTerms has. It allocates no more than the bytes
-/// justify.
-std::string encode(const RunTerms& terms);
-Result<RunTerms> decode_run_terms(std::string_view bytes);
+template <class V, Like<ShardPiece> T>
+void fields(V& visit, T& piece) {
+  visit("piece", piece.parameter, transport::within(piece.begin, 0, kMaxPieceElements),
+        transport::within(piece.end, 0, kMaxPieceElements),
+        transport::within(piece.dtype, DType::kFloat32, DType::kFloat64));
+  visit.require(piece.begin <= piece.end, "a piece that ends before it begins");
+}
+template <class V, Like<RunTerms> T>
+void fields(V& visit, T& terms) {
+  visit("terms of the run", terms.facts, terms.pieces, terms.workers, terms.optimizer,
+        terms.policy);
+}
 
 }  // namespace stormo::server

@@ -10,18 +10,44 @@
 #include <stormo/protocol/server/chief_terms.h>
 #include <stormo/protocol/worker_stalls.h>
 #include <stormo/server/message/place.h>
+#include <stormo/transport/call/fields.h>
+#include <stormo/transport/call/frame.h>
+#include <stormo/transport/call/reply.h>
 
+namespace stormo::transport {
+
+template <class V, Like<ProcessName> T>
+void fields(V& visit, T& process) {
+  visit("name of a process", process.pid, process.pid_namespace, process.started);
+}
+
+}  // namespace stormo::transport
+namespace stormo::protocol {
+
+template <class V, transport::Like<ChiefTerm> T>
+void fields(V& visit, T& chief) {
+  visit("term of a chief", chief.number, chief.worker);
+}
+
+}  // namespace stormo::protocol
 namespace stormo::server {
 
-// Messages between a worker and a server on their control connection. A frame is its length (32
-// bits) and a body, little-endian. All decoding is strict: kCorrupt for bytes that are missing or
-// left, and for values out of bounds.
+// Messages between a worker and a server on their control connection, as frames: see
+// transport/call/fields.h. What answers a request is a transport::Reply.
+
+using transport::encode;
+using transport::Like;
+inline constexpr std::string_view kServerProtocol = "server";
+template <class T>
+Result<T> decode(std::string_view bytes) {
+  return transport::decode<T>(kServerProtocol, bytes);
+}
 
 /// Requests of a worker. Values are wire format: append only.
 enum class ServerOp : std::uint8_t {
   kHello = 1,   ///< WorkerHello; the reply is a ServerHello
   kBeat = 2,    ///< WorkerBeat: the worker lives; with backups the reply has ServerNews
-  kTerms = 3,   ///< RunTerms; the reply is a list of ShardFile, when the run is open
+  kTerms = 3,   ///< RunTerms; the reply is a list of SharedFile, when the run is open
   kOpen = 4,    ///< by worker 0, the first chief: others may begin
   kFinish = 5,  ///< the worker's end is no loss
   kAttach = 6,  ///< Attachment: the connection becomes a data connection, see data_message.h
@@ -41,23 +67,23 @@ inline constexpr std::uint32_t kBeatId = 1;
 /// The id of a reply that answers no request: a text for the people who watch the worker.
 inline constexpr std::uint32_t kNotice = 2;
 
+inline transport::FrameSplitter control_frames() { return {kServerProtocol, kMaxControlBytes}; }
+
 struct ServerRequest {
   ServerOp op = ServerOp::kBeat;
   std::uint32_t id = 0;   ///< chosen by the worker, returned in the reply
   std::string_view body;  ///< borrowed
 };
-struct ServerReply {
-  std::uint32_t id = 0;
-  Code code = Code::kOk;
-  std::string_view body;  ///< the message when `code` is a failure; borrowed
-};
+template <class V, Like<ServerRequest> T>
+void fields(V& visit, T& request) {
+  visit("request", transport::within(request.op, ServerOp::kHello, ServerOp::kFail), request.id,
+        transport::rest(request.body));
+}
 
-/// Frames with their length, ready to send.
-std::string encode(const ServerRequest& request);
-std::string encode(const ServerReply& reply);
-/// Of a frame's body; the result has views into it.
-Result<ServerRequest> decode_server_request(std::string_view body);
-Result<ServerReply> decode_server_reply(std::string_view body);
+template <class V, Like<Place> T>
+void fields(V& visit, T& place) {
+  visit("place", transport::at_most(kMaxHostBytes, place.host), place.process);
+}
 
 /// A worker introduces itself; or the server whose part this one has a copy of, as the worker with
 /// the number workers + server.
@@ -71,8 +97,12 @@ struct WorkerHello {
   std::string successor = {};  ///< with backups: address of the server that has a copy of this one
   bool operator==(const WorkerHello&) const = default;
 };
-std::string encode(const WorkerHello& hello);
-Result<WorkerHello> decode_worker_hello(std::string_view bytes);
+template <class V, Like<WorkerHello> T>
+void fields(V& visit, T& hello) {
+  visit("hello of a worker", hello.worker, hello.workers, hello.server, hello.servers, hello.token,
+        hello.timeout_ns, hello.place, hello.backups,
+        transport::at_most(kMaxAddressBytes, hello.successor));
+}
 
 /// A memory file of a server's process, for workers on its host.
 struct SharedFile {
@@ -80,14 +110,21 @@ struct SharedFile {
   std::uint64_t bytes = 0;
   bool operator==(const SharedFile&) const = default;
 };
+template <class V, Like<SharedFile> T>
+void fields(V& visit, T& file) {
+  visit("memory file", file.fd, file.bytes);
+}
+
 struct ServerHello {
   Place place;
   SharedFile ledger;
   protocol::ChiefTerm chief = {};  ///< of the run, as far as the server knows
   bool operator==(const ServerHello&) const = default;
 };
-std::string encode(const ServerHello& hello);
-Result<ServerHello> decode_server_hello(std::string_view bytes);
+template <class V, Like<ServerHello> T>
+void fields(V& visit, T& hello) {
+  visit("hello of a server", hello.place, hello.ledger, hello.chief);
+}
 
 /// What is said about the chief and about servers with beats.
 struct ServerNews {
@@ -97,8 +134,10 @@ struct ServerNews {
   std::vector<std::int32_t> complaints = {};  ///< by a server: neighbours that it has lost
   bool operator==(const ServerNews&) const = default;
 };
-std::string encode(const ServerNews& news);
-Result<ServerNews> decode_server_news(std::string_view bytes);
+template <class V, Like<ServerNews> T>
+void fields(V& visit, T& news) {
+  visit("news of servers", news.chief, news.is_over, news.lost, news.complaints);
+}
 
 /// What a worker says with each beat. A server that is a worker's predecessor says nothing.
 struct WorkerBeat {
@@ -106,11 +145,10 @@ struct WorkerBeat {
   ServerNews news = {};  ///< of the chief
   bool operator==(const WorkerBeat&) const = default;
 };
-std::string encode(const WorkerBeat& beat);
-Result<WorkerBeat> decode_worker_beat(std::string_view bytes);
-
-/// The shards of a server, in the order of their numbers.
-std::string encode(const std::vector<SharedFile>& shards);
-Result<std::vector<SharedFile>> decode_shard_files(std::string_view bytes);
+template <class V, Like<WorkerBeat> T>
+void fields(V& visit, T& beat) {
+  visit("beat of a worker", beat.state.progress, beat.state.steps, beat.state.waits,
+        beat.state.finishes, transport::at_most(kMaxDoingBytes, beat.state.doing), beat.news);
+}
 
 }  // namespace stormo::server

@@ -12,11 +12,11 @@
 #include <stormo/base/printable.h>
 #include <stormo/base/units.h>
 #include <stormo/server/intervals.h>
-#include <stormo/server/link/control_connection.h>
 #include <stormo/server/message/run_terms.h>
 #include <stormo/server/process/chief_watch.h>
 #include <stormo/server/process/hosted_partitions.h>
 #include <stormo/server/process/server_members.h>
+#include <stormo/transport/call/frame_connection.h>
 #include <stormo/transport/net/gate.h>
 
 namespace stormo::server {
@@ -31,7 +31,7 @@ constexpr std::size_t kMaxConnections = 4096;
 constexpr std::size_t kMaxUnread = std::size_t{1} << 20;
 
 struct Connection {
-  ControlConnection control;
+  transport::FrameConnection control;
   std::string peer;
   int worker = -1;  ///< before its hello
   bool is_over = false;
@@ -142,7 +142,7 @@ bool PollingShardServer::turn(int stop_fd) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     Connection& c = *connections_[i];
     if (fds[i + 2].revents == 0) continue;
-    Status status = c.control.receive();
+    Status status = c.control.receive().status();
     if (status.ok()) status = handle(c);
     c.is_over = !status.ok();
     if (status.code() == Code::kCorrupt) {
@@ -158,9 +158,10 @@ bool PollingShardServer::turn(int stop_fd) {
   }
   std::erase_if(connections_, [](const auto& c) { return c->is_over; });
   for (Gate::Visitor& visitor : gate_->step(now)) {
-    connections_.push_back(std::make_unique<Connection>(
-        Connection{.control = ControlConnection(std::move(visitor.socket), kMaxUnread),
-                   .peer = std::move(visitor.peer)}));
+    connections_.push_back(std::make_unique<Connection>(Connection{
+        .control =
+            transport::FrameConnection(std::move(visitor.socket), control_frames(), kMaxUnread),
+        .peer = std::move(visitor.peer)}));
   }
   watch_all(std::chrono::steady_clock::now());
   pass_on_complaints();
@@ -196,7 +197,7 @@ std::optional<Status> PollingShardServer::end() const {
 void PollingShardServer::say_farewell(const Status& why) {
   for (const auto& c : connections_) {
     c->control.send(
-        encode(ServerReply{.id = kFarewell, .code = why.code(), .body = why.message()}));
+        encode(transport::Reply{.id = kFarewell, .code = why.code(), .body = why.message()}));
     (void)c->control.flush();  // whoever does not hear it sees the end of the connection
   }
 }
@@ -231,7 +232,7 @@ void PollingShardServer::tell_who_is_missing() {
   if (!opened_) event(line);
   for (const auto& c : connections_) {
     const bool waits = opened_ ? c->worker == chief_->worker() : c->worker > 0;
-    if (waits) c->control.send(encode(ServerReply{.id = kNotice, .body = line}));
+    if (waits) c->control.send(encode(transport::Reply{.id = kNotice, .body = line}));
   }
 }
 
@@ -239,7 +240,7 @@ Status PollingShardServer::handle(Connection& c) {
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(const auto body, c.control.next());
     if (!body) return {};
-    STORMO_ASSIGN_OR_RETURN(const ServerRequest request, decode_server_request(*body));
+    STORMO_ASSIGN_OR_RETURN(const ServerRequest request, decode<ServerRequest>(*body));
     STORMO_RETURN_IF_ERROR(handle(c, request));
   }
 }
@@ -293,7 +294,7 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
 }
 
 Status PollingShardServer::answer_beat(Connection& c, const ServerRequest& request) {
-  STORMO_ASSIGN_OR_RETURN(const WorkerBeat beat, decode_worker_beat(request.body));
+  STORMO_ASSIGN_OR_RETURN(const WorkerBeat beat, decode<WorkerBeat>(request.body));
   members_->hear(c.worker, std::chrono::steady_clock::now(), &beat.state);
   if (!parts_->has_backups()) {
     reply(c, kBeatId, std::string());
@@ -323,15 +324,11 @@ Status PollingShardServer::handle_predecessor(Connection& c, const ServerRequest
 
 void PollingShardServer::reply(Connection& c, std::uint32_t id,
                                const Result<std::string>& outcome) {
-  c.control.send(
-      encode(ServerReply{.id = id,
-                         .code = outcome.status().code(),
-                         .body = outcome.ok() ? std::string_view(*outcome)
-                                              : std::string_view(outcome.status().message())}));
+  c.control.send(encode(transport::reply_of(id, outcome)));
 }
 
 Status PollingShardServer::greet(Connection& c, const ServerRequest& request) {
-  STORMO_ASSIGN_OR_RETURN(const WorkerHello hello, decode_worker_hello(request.body));
+  STORMO_ASSIGN_OR_RETURN(const WorkerHello hello, decode<WorkerHello>(request.body));
   if (const Status admitted = admit(hello); !admitted.ok()) {
     reply(c, request.id, admitted);
     return {};
@@ -356,7 +353,7 @@ Status PollingShardServer::greet(Connection& c, const ServerRequest& request) {
 
 /// Hands the connection over to the thread of the worker, or of the predecessor.
 Status PollingShardServer::attach(Connection& c, const ServerRequest& request) {
-  STORMO_ASSIGN_OR_RETURN(const Attachment attachment, decode_attachment(request.body));
+  STORMO_ASSIGN_OR_RETURN(const Attachment attachment, decode<Attachment>(request.body));
   if (!parts_ || !parts_->terms()) return io_error("the run has no terms yet");
   const auto on_nonsense = [this, peer = c.peer](const Status& why) {
     const std::lock_guard lock(complaints_mutex_);
@@ -407,7 +404,7 @@ Status PollingShardServer::admit_predecessor(const WorkerHello& hello) {
 }
 
 Result<std::string> PollingShardServer::chief_terms(std::string_view bytes) {
-  STORMO_ASSIGN_OR_RETURN(const RunTerms terms, decode_run_terms(bytes));
+  STORMO_ASSIGN_OR_RETURN(const RunTerms terms, decode<RunTerms>(bytes));
   if (terms.workers != parts_->workers()) {
     return invalid_argument(
         fmt::format("terms for {} workers, but worker 0 was told that it is "
@@ -454,7 +451,7 @@ void PollingShardServer::answer_waiting() {
 }
 
 Result<std::string> PollingShardServer::shards_for(const Member& member) const {
-  STORMO_ASSIGN_OR_RETURN(const RunTerms terms, decode_run_terms(member.terms));
+  STORMO_ASSIGN_OR_RETURN(const RunTerms terms, decode<RunTerms>(member.terms));
   if (const auto differs = difference(terms, *parts_->terms(), "this worker", "worker 0")) {
     return Status(Code::kMismatch, *differs + "; start all workers with the same recipe");
   }

@@ -1,15 +1,11 @@
 #include <stormo/server/replica/remote_worker.h>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
-
-#include <stormo/server/message/server_message.h>
-#include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
 RemoteWorker::RemoteWorker(Replica& replica, int worker, Duration timeout)
@@ -96,25 +92,9 @@ Status RemoteWorker::follow(int fd, const DataRequest& request) {
 }
 
 Result<DataRequest> RemoteWorker::receive_request(int fd) {
-  std::uint32_t length = 0;
-  ByteRanges prefix;
-  prefix.add(&length, transport::kFrameLengthBytes);
-  STORMO_RETURN_IF_ERROR(prefix.receive_all(fd));
-  if (length > kMaxControlBytes) {
-    return Status(Code::kCorrupt, fmt::format("server protocol: a head of {} B, at most {} are "
-                                              "allowed",
-                                              length, kMaxControlBytes));
-  }
-  // grows with what has arrived
-  std::string head;
-  while (head.size() < length) {
-    const std::size_t have = head.size();
-    head.resize(std::min<std::size_t>(length, have + (64 << 10)));
-    ByteRanges part;
-    part.add(head.data() + have, head.size() - have);
-    STORMO_RETURN_IF_ERROR(part.receive_all(fd));
-  }
-  STORMO_ASSIGN_OR_RETURN(DataRequest request, decode_data_request(head));
+  STORMO_ASSIGN_OR_RETURN(const auto head, serving_->heads.receive(fd));
+  if (!head) return io_error("a socket that blocks gave nothing");
+  STORMO_ASSIGN_OR_RETURN(DataRequest request, decode<DataRequest>(*head));
   if (!fits(request)) {
     return Status(Code::kCorrupt, "server protocol: a request that does not fit the shard");
   }

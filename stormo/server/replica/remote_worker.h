@@ -10,6 +10,7 @@
 #include <stormo/base/status.h>
 #include <stormo/server/message/data_message.h>
 #include <stormo/server/replica/replica.h>
+#include <stormo/transport/call/frame.h>
 #include <stormo/transport/memory/memory_file.h>
 #include <stormo/transport/net/socket.h>
 
@@ -38,6 +39,7 @@ class RemoteWorker {
  private:
   struct Connection {
     transport::Descriptor socket;
+    transport::FrameReceiver heads{kServerProtocol, kMaxControlBytes};
     std::atomic<bool> is_cut{false};
     std::function<void(const Status&)> on_nonsense;
   };

@@ -115,7 +115,7 @@ void Replica::readmit(int worker) {
 void Replica::begin_election(const protocol::ChiefTerm& next) {
   const std::lock_guard lock(order_);
   election_ =
-      forward({.op = DataOp::kElect, .count = next.number, .given = {}, .worker = next.worker}, {});
+      forward({.op = DataOp::kElect, .term = next.number, .given = {}, .worker = next.worker}, {});
 }
 
 std::optional<Status> Replica::election_outcome() {
@@ -202,7 +202,7 @@ Status Replica::follow(const DataRequest& request, const std::byte* payload) {
 Status Replica::follow_in_order(const DataRequest& request, const std::byte* payload) {
   if (request.op == DataOp::kElect) {
     const std::lock_guard lock(mutex_);
-    told_chief_ = {.number = request.count, .worker = request.worker};
+    told_chief_ = {.number = request.term, .worker = request.worker};
     return {};
   }
   RequestExecutor& in_name = executor_of(request.worker);

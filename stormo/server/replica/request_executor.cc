@@ -5,8 +5,8 @@
 #include <utility>
 
 #include <stormo/server/aligned.h>
-#include <stormo/server/message/server_message.h>
-#include <stormo/transport/store/frame.h>
+#include <stormo/transport/call/frame.h>
+#include <stormo/transport/call/reply.h>
 
 namespace stormo::server {
 namespace {
@@ -35,11 +35,7 @@ std::byte*& array_of(PieceArrays& arrays, const SharedShard& shard, std::size_t 
 }  // namespace
 
 void RequestExecutor::Answer::conclude(const Result<std::string>& outcome) {
-  frame = transport::frame(
-      encode(DataReply{.id = id,
-                       .code = outcome.status().code(),
-                       .body = outcome.ok() ? std::string_view(*outcome)
-                                            : std::string_view(outcome.status().message())}));
+  frame = transport::frame(encode(transport::reply_of(id, outcome)));
 }
 
 RequestExecutor::RequestExecutor(const HostedRun& run, int worker)
@@ -67,7 +63,7 @@ bool RequestExecutor::fits(const DataRequest& request) const {
       return request.given.size() == pieces && parts_[request.shard].memory.data() != nullptr;
     case DataOp::kExchange: return request.given == std::string(pieces, '\1');
     case DataOp::kSet:
-      return request.count < pieces && request.given.size() == arrays_of(shard(request));
+      return request.piece < pieces && request.given.size() == arrays_of(shard(request));
     case DataOp::kLose:
     case DataOp::kComeBack:
     case DataOp::kElect: return false;
@@ -93,7 +89,7 @@ bool RequestExecutor::rows_fit(const DataRequest& request) const {
 
 std::size_t RequestExecutor::bytes_given(const DataRequest& request, std::size_t array) const {
   const ShardPiece& piece =
-      shard(request).pieces()[request.op == DataOp::kSet ? request.count : array];
+      shard(request).pieces()[request.op == DataOp::kSet ? request.piece : array];
   switch (request.given[array]) {
     case kNotGiven:
     case kSentBefore: return 0;
@@ -150,7 +146,7 @@ ByteRanges RequestExecutor::bytes_of(const DataRequest& request, const Answer& a
 
 Status RequestExecutor::wait_to(const DataRequest& request, Deadline by) const {
   if (request.op == DataOp::kRead) return shard(request).wait_to_read(by);
-  if (request.op == DataOp::kPush) return shard(request).wait_to_push(request.count, by);
+  if (request.op == DataOp::kPush) return shard(request).wait_to_push(request.sequence, by);
   return {};
 }
 
@@ -185,11 +181,11 @@ Result<std::string> RequestExecutor::execute(const DataRequest& request, const s
     case DataOp::kSave: return save(request, answer);
     case DataOp::kSet: STORMO_RETURN_IF_ERROR(set(request, payload)); return std::string();
     case DataOp::kLeave: {
-      STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, of.leave(request.number));
-      return encode_count(commit);
+      STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, of.leave(request.lr));
+      return encode(commit);
     }
     case DataOp::kRun: {
-      STORMO_ASSIGN_OR_RETURN(const auto program, decode_vector_program(request.program));
+      STORMO_ASSIGN_OR_RETURN(const auto program, decode<optim::VectorProgram>(request.program));
       STORMO_ASSIGN_OR_RETURN(const std::vector<double> numbers, of.run(program));
       return encode(numbers);
     }
@@ -205,8 +201,8 @@ Result<std::string> RequestExecutor::execute(const DataRequest& request, const s
 void RequestExecutor::take_part(const DataRequest& request) {
   Parts& parts = parts_[request.shard];
   const std::size_t pieces = request.given.size();
-  if (parts.has.empty() || parts.sequence != request.count) parts.has.assign(pieces, 0);
-  parts.sequence = request.count;
+  if (parts.has.empty() || parts.sequence != request.sequence) parts.has.assign(pieces, 0);
+  parts.sequence = request.sequence;
   for (std::size_t i = 0; i < pieces; ++i) {
     if (request.given[i] == kArrayGiven) parts.has[i] = 1;
   }
@@ -216,7 +212,7 @@ Result<std::string> RequestExecutor::read(const DataRequest& request, Answer& an
   SharedShard& of = shard(request);
   STORMO_ASSIGN_OR_RETURN(answer.view, request.op == DataOp::kRead ? of.read(by) : of.look());
   ViewHead head{.version = answer.view->version, .commit = answer.view->commit};
-  if (request.count > 0) take_changes(request, answer, head);
+  if (request.version) take_changes(request, answer, head);
   return encode(head);
 }
 
@@ -224,7 +220,7 @@ Result<std::string> RequestExecutor::read(const DataRequest& request, Answer& an
 void RequestExecutor::take_changes(const DataRequest& request, Answer& answer,
                                    ViewHead& head) const {
   const std::vector<ShardPiece>& pieces = shard(request).pieces();
-  const std::vector<ChangedRange> ranges = shard(request).changed_since(request.count - 1);
+  const std::vector<ChangedRange> ranges = shard(request).changed_since(*request.version);
   const auto bytes_of = [&pieces](std::uint64_t piece, std::int64_t elements) {
     return static_cast<std::size_t>(elements) * size_of(pieces[piece].dtype);
   };
@@ -252,7 +248,7 @@ Result<std::string> RequestExecutor::push(const DataRequest& request, const std:
                                           Deadline by) {
   const std::vector<ShardPiece>& pieces = shard(request).pieces();
   const Parts& parts = parts_[request.shard];
-  const bool has_parts = !parts.has.empty() && parts.sequence == request.count;
+  const bool has_parts = !parts.has.empty() && parts.sequence == request.sequence;
   const std::byte* part = parts.memory.data();
   std::vector<const void*> gradients(pieces.size());
   std::vector<GradientRows> rows(request.rows.empty() ? 0 : pieces.size());
@@ -276,11 +272,11 @@ Result<std::string> RequestExecutor::push(const DataRequest& request, const std:
   STORMO_ASSIGN_OR_RETURN(const Shard::Pushed pushed,
                           shard(request).push({.pieces = gradients,
                                                .rows = rows,
-                                               .lr = request.number,
+                                               .lr = request.lr,
                                                .gradient_scale = request.gradient_scale,
                                                .weight = request.weight,
                                                .loss_sum = request.loss_sum,
-                                               .sequence = request.count,
+                                               .sequence = request.sequence,
                                                .portion = request.portion,
                                                .batch = request.batch},
                                               by));
@@ -301,7 +297,7 @@ Result<std::string> RequestExecutor::exchange(const DataRequest& request, const 
   for (const ShardPiece& piece : pieces)
     own.push_back(std::exchange(values, values + piece.bytes()));
   const Result<Shard::Pushed> pushed =
-      shard(request).exchange(own, request.number, request.count, by);
+      shard(request).exchange(own, request.alpha, request.sequence, by);
   if (!pushed.ok()) {
     answer.values.clear();
     return pushed.status();
@@ -336,7 +332,7 @@ Result<std::string> RequestExecutor::save(const DataRequest& request, Answer& an
 // Nothing is written through these pointers.
 Status RequestExecutor::set(const DataRequest& request, const std::byte* payload) {
   SharedShard& of = shard(request);
-  const std::size_t stride = aligned_bytes(of.pieces()[request.count]);
+  const std::size_t stride = aligned_bytes(of.pieces()[request.piece]);
   PieceArrays values{.slots = {}, .updates = request.updates};
   values.vectors.resize(of.vectors());
   for (std::size_t a = 0; a < request.given.size(); ++a) {
@@ -344,16 +340,14 @@ Status RequestExecutor::set(const DataRequest& request, const std::byte* payload
     array_of(values, of, a) = const_cast<std::byte*>(payload);
     payload += stride;
   }
-  return of.set(request.count, values);
+  return of.set(request.piece, values);
 }
 
 Result<std::string> RequestExecutor::ask_ledger(const DataRequest& request, Deadline by) {
   switch (request.op) {
     case DataOp::kDeal: STORMO_RETURN_IF_ERROR(ledger_->deal(request.terms)); break;
-    case DataOp::kStop:
-      STORMO_RETURN_IF_ERROR(ledger_->stop(static_cast<int>(request.count)));
-      break;
-    case DataOp::kAdvance: STORMO_RETURN_IF_ERROR(ledger_->advance(request.count)); break;
+    case DataOp::kStop: STORMO_RETURN_IF_ERROR(ledger_->stop(request.signal)); break;
+    case DataOp::kAdvance: STORMO_RETURN_IF_ERROR(ledger_->advance(request.step)); break;
     case DataOp::kLeaveLedger: STORMO_RETURN_IF_ERROR(ledger_->leave()); break;
     case DataOp::kWait: STORMO_RETURN_IF_ERROR(ledger_->wait(by, status_)); break;
     case DataOp::kTerms: {

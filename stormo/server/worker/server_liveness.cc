@@ -78,7 +78,7 @@ ServerNews ServerLiveness::beat() {
 }
 
 void ServerLiveness::take(std::size_t server, std::string_view answer) {
-  const Result<ServerNews> news = decode_server_news(answer);
+  const Result<ServerNews> news = decode<ServerNews>(answer);
   if (!news.ok()) return;
   const std::lock_guard lock(mutex_);
   take_term(news->chief);

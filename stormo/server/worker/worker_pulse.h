@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <stormo/protocol/worker_stalls.h>
+#include <stormo/server/message/server_message.h>
 
 namespace stormo::server {
 
@@ -49,7 +50,7 @@ class WorkerPulse {
     const std::lock_guard lock(mutex_);
     ++state_.progress;
     state_.waits = waits;
-    if (!doing.empty()) state_.doing = doing;
+    if (!doing.empty()) state_.doing = doing.substr(0, kMaxDoingBytes);
   }
 
   mutable std::mutex mutex_;

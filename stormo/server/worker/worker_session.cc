@@ -237,7 +237,7 @@ Result<std::optional<std::vector<SharedFile>>> LinkedWorkerSession::ask_terms(st
   const Result<std::string> answer = links_[server]->ask(ServerOp::kTerms, encode(terms), by);
   if (!answer.ok() && may_be_lost && is_lost(server)) return files;
   STORMO_RETURN_IF_ERROR(answer.status());
-  STORMO_ASSIGN_OR_RETURN(files, decode_shard_files(*answer));
+  STORMO_ASSIGN_OR_RETURN(files, decode<std::vector<SharedFile>>(*answer));
   return files;
 }
 

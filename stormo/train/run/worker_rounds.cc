@@ -39,7 +39,7 @@ Result<Shards> shards_in(std::string_view text) {
     std::memcpy(sizes.data(), text.data(), sizeof sizes);
     text.remove_prefix(sizeof sizes);
     STORMO_ASSIGN_OR_RETURN(protocol::ShardState state,
-                            server::decode_shard_state(text.substr(0, sizes[1])));
+                            server::decode<protocol::ShardState>(text.substr(0, sizes[1])));
     out.push_back({.bytes = sizes[0], .state = std::move(state)});
   }
   return out;

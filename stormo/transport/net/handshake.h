@@ -8,12 +8,13 @@
 #include <string_view>
 
 #include <stormo/base/ids.h>
+#include <stormo/base/version.h>
 #include <stormo/transport/net/secret.h>
 
 namespace stormo::transport {
 
 /// Version of all formats on a connection: handshake, Store frames, data frames.
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr auto kProtocolVersion = static_cast<std::uint16_t>(stormo::kProtocolVersion);
 
 /// The purpose of a connection: a Store session is refused at a rank's data port and vice versa.
 enum class Purpose : std::uint8_t { kStore = 1, kData = 2, kServer = 3 };

@@ -1,17 +1,16 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <stormo/base/check.h>
+#include <stormo/base/wait_until.h>
+#include <stormo/transport/call/frame_connection.h>
+#include <stormo/transport/call/reply.h>
+#include <stormo/transport/call/waker.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/store/store_address.h>
 #include <stormo/transport/store/store_message.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -22,17 +21,10 @@ namespace {
 constexpr int kMaxPollMs = 1000;
 constexpr Duration kUnacknowledgedLimit = std::chrono::seconds(5);
 
-/// A reply on its way; owned by the waiting call.
-struct Call {
-  bool done = false;
-  Code code = Code::kOk;
-  std::string value;
-};
-
 class SocketStoreClient final : public StoreClient {
  public:
   SocketStoreClient(Descriptor socket, const Options& options)
-      : socket_(std::move(socket)),
+      : connection_(std::move(socket), FrameSplitter(kStoreProtocol, kMaxStoreFrameBytes)),
         address_(options.address.text),
         beat_(options.beat),
         prefix_(options.prefix) {}
@@ -41,7 +33,7 @@ class SocketStoreClient final : public StoreClient {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
-    wake();
+    waker_.wake();
     if (thread_.joinable()) thread_.join();
   }
 
@@ -82,43 +74,36 @@ class SocketStoreClient final : public StoreClient {
       const std::lock_guard lock(mutex_);
       on_lost_ = std::move(callback);
     }
-    wake();
+    waker_.wake();
   }
-  std::string local_address() const override { return local_host_of(socket_.get()); }
+  std::string local_address() const override { return local_host_of(connection_.fd()); }
 
  private:
   using WatchCallback = std::function<void(std::string_view)>;
 
   Result<std::string> call(StoreRequest request, Deadline by);
   static Status check_bounds(const StoreRequest& request);
-  void wake() {
-    const std::uint64_t one = 1;
-    (void)!::write(wake_.get(), &one, sizeof one);
-  }
+  void queue(const StoreRequest& request);
   void run();
   void turn(TimePoint& next_beat);
   void queue_beat(Duration late);
   Status write_queued();
   Result<bool> read_replies();
-  void on_reply(const StoreReply& reply);
+  void on_reply(const Reply& reply);
   void lose(Status why);
   void report_loss();
 
-  Descriptor socket_;
-  Descriptor wake_;
+  FrameConnection connection_;  // client thread only
+  Waker waker_;
   const std::string address_;
   const Duration beat_;
   const std::string prefix_;
-  FrameSplitter in_{"Store", kMaxStoreFrameBytes};  // client thread only
-  std::array<char, 64 << 10> read_buffer_;
-  std::string sending_;  // client thread only
-  std::size_t sent_ = 0;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable replied_;
-  std::string queued_;
+  std::vector<std::string> queued_;  // requests
   std::uint32_t next_id_ = 1;
-  std::unordered_map<std::uint32_t, Call*> calls_;
+  std::unordered_map<std::uint32_t, std::optional<Result<std::string>>*> calls_;  // the answers
   std::unordered_map<std::uint32_t, std::shared_ptr<WatchCallback>> watches_;
   std::function<std::string()> note_source_;
   std::function<void(Status)> on_lost_;
@@ -128,9 +113,8 @@ class SocketStoreClient final : public StoreClient {
 };
 
 Status SocketStoreClient::start() {
-  wake_ = Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!wake_.valid()) return errno_error("Store client: eventfd");
-  limit_unacknowledged(socket_.get(), kUnacknowledgedLimit);
+  STORMO_RETURN_IF_ERROR(waker_.status());
+  limit_unacknowledged(connection_.fd(), kUnacknowledgedLimit);
   thread_ = std::thread([this] { run(); });
   return {};
 }
@@ -152,35 +136,29 @@ Status SocketStoreClient::check_bounds(const StoreRequest& request) {
   return {};
 }
 
+/// The lock is held.
+void SocketStoreClient::queue(const StoreRequest& request) {
+  queued_.push_back(encode(request));
+  waker_.wake();
+}
+
 Result<std::string> SocketStoreClient::call(StoreRequest request, Deadline by) {
   STORMO_CHECK(std::this_thread::get_id() != thread_.get_id(),
                "a blocking Store call inside one of the client's own callbacks");
   const std::string key = prefix_ + std::string(request.key);
   if (!request.key.empty()) request.key = key;
   STORMO_RETURN_IF_ERROR(check_bounds(request));
-  Call waiting;
+  std::optional<Result<std::string>> answer;
   std::unique_lock lock(mutex_);
   if (!lost_.ok()) return lost_;
   request.id = next_id_++;
-  calls_.emplace(request.id, &waiting);
-  queued_ += encode(request);
-  wake();
-  const auto ready = [&] { return waiting.done || !lost_.ok(); };
-  if (by.is_never()) {
-    replied_.wait(lock, ready);
-  } else {
-    replied_.wait_until(lock, by.when(), ready);
-  }
+  calls_.emplace(request.id, &answer);
+  queue(request);
+  (void)wait_until(replied_, lock, by, [&] { return answer || !lost_.ok(); });
   calls_.erase(request.id);
-  if (waiting.done) {
-    if (waiting.code != Code::kOk) return Status(waiting.code, waiting.value);
-    return std::move(waiting.value);
-  }
+  if (answer) return *std::move(answer);
   if (!lost_.ok()) return lost_;
-  if (request.op == StoreOp::kGet) {
-    queued_ += encode(StoreRequest{StoreOp::kCancel, request.id, 0, {}, {}});
-    wake();
-  }
+  if (request.op == StoreOp::kGet) queue({StoreOp::kCancel, request.id, 0, {}, {}});
   return Status(Code::kDeadlineExceeded,
                 request.op == StoreOp::kGet
                     ? fmt::format("nobody has set '{}' in the Store at {}", request.key, address_)
@@ -195,8 +173,7 @@ Status SocketStoreClient::watch(std::string_view key, WatchCallback callback) {
   if (!lost_.ok()) return lost_;
   request.id = next_id_++;
   watches_.emplace(request.id, std::make_shared<WatchCallback>(std::move(callback)));
-  queued_ += encode(request);
-  wake();
+  queue(request);
   return {};
 }
 
@@ -219,16 +196,8 @@ void SocketStoreClient::turn(TimePoint& next_beat) {
     lost = !lost_.ok();
   }
   const RealClock clock;
-  const bool unsent = sent_ < sending_.size();
-  const short events = static_cast<short>(POLLIN | (unsent ? POLLOUT : 0));
-  std::array<pollfd, 2> fds{pollfd{wake_.get(), POLLIN, 0},
-                            pollfd{lost ? -1 : socket_.get(), events, 0}};
-  const int timeout = lost ? -1 : poll_timeout(clock.now(), next_beat, kMaxPollMs);
-  if (::poll(fds.data(), fds.size(), timeout) < 0) return;
-  if (fds[0].revents != 0) {
-    std::uint64_t count = 0;
-    (void)!::read(wake_.get(), &count, sizeof count);
-  }
+  const short events = waker_.wait(lost ? -1 : connection_.fd(), connection_.poll_events(),
+                                   lost ? TimePoint::max() : next_beat, kMaxPollMs);
   if (lost) return report_loss();
   if (const TimePoint now = clock.now(); now >= next_beat) {
     const bool first = next_beat == TimePoint{};
@@ -236,7 +205,7 @@ void SocketStoreClient::turn(TimePoint& next_beat) {
     next_beat = now + beat_;
   }
   // Read first: what the server said before it died still counts.
-  Status done = fds[1].revents != 0 ? read_replies().status() : Status();
+  Status done = events != 0 ? read_replies().status() : Status();
   if (done.ok()) done = write_queued();
   if (!done.ok()) lose(std::move(done));
 }
@@ -251,63 +220,43 @@ void SocketStoreClient::queue_beat(Duration late) {
   std::string note = source ? source() : std::string();
   if (note.size() > kMaxNoteBytes) note.resize(kMaxNoteBytes);
   const std::lock_guard lock(mutex_);
-  queued_ += encode(StoreRequest{StoreOp::kBeat, 0, late.count(), {}, note});
+  queued_.push_back(encode(StoreRequest{StoreOp::kBeat, 0, late.count(), {}, note}));
 }
 
 Status SocketStoreClient::write_queued() {
-  for (;;) {
-    if (sent_ == sending_.size()) {
-      sending_.clear();
-      sent_ = 0;
-      const std::lock_guard lock(mutex_);
-      sending_.swap(queued_);
-    }
-    if (sending_.empty()) return {};
-    const ssize_t n =
-        ::send(socket_.get(), sending_.data() + sent_, sending_.size() - sent_, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return {};
-    if (n < 0) {
-      const Status why = io_error(std::strerror(errno));
-      // The last words of a server that is gone may still wait to be read.
-      for (;;) {
-        STORMO_ASSIGN_OR_RETURN(const bool more, read_replies());
-        if (!more) return why;
-      }
-    }
-    sent_ += static_cast<std::size_t>(n);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& request : std::exchange(queued_, {})) connection_.send(request);
   }
+  const Status why = connection_.flush();
+  // The last words of a server that is gone may still wait to be read.
+  for (bool more = !why.ok(); more;) {
+    STORMO_ASSIGN_OR_RETURN(more, read_replies());
+  }
+  return why;
 }
 
 /// Handles one buffer of input; false when there was none.
 Result<bool> SocketStoreClient::read_replies() {
-  const ssize_t n = ::recv(socket_.get(), read_buffer_.data(), read_buffer_.size(), 0);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (n < 0) return io_error(std::strerror(errno));
-  if (n == 0) return io_error("it closed the connection");
-  in_.append({read_buffer_.data(), static_cast<std::size_t>(n)});
+  STORMO_ASSIGN_OR_RETURN(const bool has_received, connection_.receive());
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(const auto body, in_.next());
-    if (!body) break;
-    STORMO_ASSIGN_OR_RETURN(const StoreReply reply, decode_reply(*body));
+    STORMO_ASSIGN_OR_RETURN(const auto body, connection_.next());
+    if (!body) return has_received;
+    STORMO_ASSIGN_OR_RETURN(const Reply reply, decode<Reply>(kStoreProtocol, *body));
     on_reply(reply);
   }
-  return true;
 }
 
-void SocketStoreClient::on_reply(const StoreReply& reply) {
+void SocketStoreClient::on_reply(const Reply& reply) {
   std::shared_ptr<WatchCallback> callback;
   {
     const std::lock_guard lock(mutex_);
-    if (reply.event) {
-      const auto found = watches_.find(reply.id);
-      if (found != watches_.end()) callback = found->second;
-    } else if (const auto found = calls_.find(reply.id); found != calls_.end()) {
-      *found->second = Call{true, reply.code, std::string(reply.value)};
-      replied_.notify_all();
-    }
+    const auto id = static_cast<std::uint32_t>(reply.id);
+    if (const auto watch = watches_.find(id); watch != watches_.end()) callback = watch->second;
+    if (const auto call = calls_.find(id); call != calls_.end()) *call->second = outcome_of(reply);
+    replied_.notify_all();
   }
-  if (callback) (*callback)(reply.value);
+  if (callback) (*callback)(reply.body);
 }
 
 void SocketStoreClient::lose(Status why) {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include <stormo/base/status.h>
-#include <stormo/transport/store/frame.h>
+#include <stormo/transport/call/fields.h>
 #include <stormo/transport/store/store.h>
 
 namespace stormo::transport {
@@ -28,7 +28,9 @@ inline constexpr std::size_t kMaxNoteBytes = 1024;
 /// Room for what the server appends to a will.
 inline constexpr std::size_t kMaxWillBytes = kMaxValueBytes - 4096;
 inline constexpr std::size_t kMaxStoreFrameBytes = kMaxKeyBytes + kMaxValueBytes + 64;
+inline constexpr std::string_view kStoreProtocol = "Store";
 
+/// What answers it is a Reply.
 struct StoreRequest {
   StoreOp op = StoreOp::kBeat;
   std::uint32_t id = 0;  ///< chosen by the client, returned in the reply
@@ -38,23 +40,16 @@ struct StoreRequest {
   bool operator==(const StoreRequest&) const = default;
 };
 
-struct StoreReply {
-  bool event = false;  ///< a watched key was set; `id` is the watch's
-  std::uint32_t id = 0;
-  Code code = Code::kOk;
-  std::string_view value;  ///< the message when `code` is a failure
-  bool operator==(const StoreReply&) const = default;
-};
-
-/// Frames preceded by their length, ready to send.
-std::string encode(const StoreRequest& request);
-std::string encode(const StoreReply& reply);
-/// encode(reply) without the bytes of its value, which are sent after it, so that a value for many
-/// clients is not copied for each of them.
-std::string encode_head(const StoreReply& reply);
-/// Decode a frame without its length; the result has views into `body`. Strict: kCorrupt for values
-/// out of bounds, unknown values and extra bytes.
-Result<StoreRequest> decode_request(std::string_view body);
-Result<StoreReply> decode_reply(std::string_view body);
+template <class V, Like<StoreRequest> T>
+void fields(V& visit, T& r) {
+  visit("request", within(r.op, StoreOp::kSet, StoreOp::kErase), r.id, r.number,
+        at_most(kMaxKeyBytes, r.key), at_most(kMaxValueBytes, r.value));
+  const bool has_key =
+      r.op != StoreOp::kCancel && r.op != StoreOp::kBeat && r.op != StoreOp::kGoodbye;
+  visit.require(has_key != r.key.empty(), "a key is missing or out of place");
+  visit.require(r.op != StoreOp::kBeat || r.value.size() <= kMaxNoteBytes, "note too long");
+  visit.require(r.op != StoreOp::kWill || (r.value.size() <= kMaxWillBytes && r.number >= 0),
+                "will out of bounds");
+}
 
 }  // namespace stormo::transport

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <stormo/base/check.h>
 #include <stormo/base/units.h>
+#include <stormo/transport/call/frame.h>
+#include <stormo/transport/call/reply.h>
 #include <stormo/transport/store/store_protocol.h>
 
 #include <algorithm>
@@ -148,8 +150,8 @@ StoreState::Value StoreState::make_value(std::string_view text) const {
           }};
 }
 
-void StoreState::deliver(SessionId session, bool event, std::uint32_t id, const Value& value) {
-  deliveries_.push_back({session, encode_head(StoreReply{event, id, Code::kOk, *value}), value});
+void StoreState::deliver(SessionId session, std::uint32_t id, const Value& value) {
+  deliveries_.push_back({session, begin_of_frame(encode(Reply{.id = id}), value->size()), value});
 }
 
 Status StoreState::set(std::string_view key, std::string_view value) {
@@ -181,12 +183,12 @@ Status StoreState::store(SessionId owner, std::string_view key, std::string_view
     for (const Wait& w : waiting->second) {
       --sessions_.at(w.session).num_waits;
       wait_bytes_ -= wait_bytes(key);
-      deliver(w.session, false, w.id, value);
+      deliver(w.session, w.id, value);
     }
     gets_.erase(waiting);
   }
   if (const auto watching = watches_.find(key); watching != watches_.end()) {
-    for (const Wait& w : watching->second) deliver(w.session, true, w.id, value);
+    for (const Wait& w : watching->second) deliver(w.session, w.id, value);
   }
   return {};
 }
@@ -213,7 +215,7 @@ std::optional<std::string> StoreState::get(std::string_view key) const {
 }
 
 void StoreState::answer(SessionId session, std::uint32_t id, Code code, std::string_view text) {
-  deliveries_.push_back({session, encode(StoreReply{false, id, code, text}), nullptr});
+  deliveries_.push_back({session, frame(encode(Reply{id, code, text})), nullptr});
 }
 
 Status StoreState::on_set(SessionId session, const StoreRequest& request) {
@@ -226,7 +228,7 @@ Status StoreState::on_set(SessionId session, const StoreRequest& request) {
     }
   }
   if (if_absent) {
-    deliver(session, false, request.id, values_.find(request.key)->second.value);
+    deliver(session, request.id, values_.find(request.key)->second.value);
   } else {
     answer(session, request.id, Code::kOk, {});
   }
@@ -236,14 +238,14 @@ Status StoreState::on_set(SessionId session, const StoreRequest& request) {
 Status StoreState::on_get(SessionId session, const StoreRequest& request) {
   const auto found = values_.find(request.key);
   if (found == values_.end()) return add_wait(gets_, session, request);
-  deliver(session, false, request.id, found->second.value);
+  deliver(session, request.id, found->second.value);
   return {};
 }
 
 Status StoreState::on_watch(SessionId session, const StoreRequest& request) {
   STORMO_RETURN_IF_ERROR(add_wait(watches_, session, request));
   if (const auto found = values_.find(request.key); found != values_.end()) {
-    deliver(session, true, request.id, found->second.value);
+    deliver(session, request.id, found->second.value);
   }
   return {};
 }

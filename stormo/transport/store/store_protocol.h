@@ -103,7 +103,7 @@ class StoreState {
 
   Value make_value(std::string_view text) const;
   void answer(SessionId session, std::uint32_t id, Code code, std::string_view text);
-  void deliver(SessionId session, bool event, std::uint32_t id, const Value& value);
+  void deliver(SessionId session, std::uint32_t id, const Value& value);
   Status store(SessionId owner, std::string_view key, std::string_view value);
   Status check_room(SessionId owner, std::size_t removed, std::size_t owned,
                     std::size_t added) const;

@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 #include <stormo/base/check.h>
+#include <stormo/transport/call/frame.h>
+#include <stormo/transport/call/waker.h>
 #include <stormo/transport/net/gate.h>
 #include <stormo/transport/store/peer_activity.h>
 #include <stormo/transport/store/store_address.h>
 #include <stormo/transport/store/store_protocol.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -46,7 +47,7 @@ struct Session {
   Descriptor socket;
   std::string peer;
   PeerActivity process{0};
-  FrameSplitter in{"Store", kMaxStoreFrameBytes};
+  FrameSplitter in{kStoreProtocol, kMaxStoreFrameBytes};
   std::deque<StoreState::Delivery> out;
   std::size_t sent = 0;    // of the first of `out`
   std::size_t unsent = 0;  // bytes that `out` stands for
@@ -59,7 +60,7 @@ class EpollStoreServer final : public StoreServer {
  public:
   ~EpollStoreServer() override {
     stopping_.store(true, std::memory_order_release);
-    wake();
+    waker_.wake();
     if (thread_.joinable()) thread_.join();
     if (!socket_file_.empty()) (void)::unlink(socket_file_.c_str());
   }
@@ -71,12 +72,12 @@ class EpollStoreServer final : public StoreServer {
   void set(std::string_view key, std::string_view value) override {
     const std::lock_guard lock(mutex_);
     (void)state_.set(key, value);
-    wake();
+    waker_.wake();
   }
   bool set_if_absent(std::string_view key, std::string_view value) override {
     const std::lock_guard lock(mutex_);
     const Result<bool> done = state_.set_if_absent(key, value);
-    wake();
+    waker_.wake();
     return done.ok() && *done;
   }
   std::optional<std::string> get(std::string_view key) const override {
@@ -86,16 +87,12 @@ class EpollStoreServer final : public StoreServer {
   void when_deserted(std::function<void()> callback) override {
     const std::lock_guard lock(mutex_);
     deserted_ = std::move(callback);
-    wake();
+    waker_.wake();
   }
 
  private:
   Result<Descriptor> listen(const StoreEndpoint& at, PortRange ports);
   bool watch_fd(int fd, std::uint64_t id, std::uint32_t events, int operation);
-  void wake() {
-    const std::uint64_t one = 1;
-    (void)!::write(wake_.get(), &one, sizeof one);
-  }
   void run();
   void look_whether_deserted(bool nothing_else);
   int timeout_ms(TimePoint now);
@@ -115,7 +112,7 @@ class EpollStoreServer final : public StoreServer {
   StoreAddress address_;
   std::string socket_file_;
   Descriptor epoll_;
-  Descriptor wake_;
+  Waker waker_;
   std::unique_ptr<Gate> gate_;
   std::unordered_map<SessionId, Session> sessions_;  // server thread only
   std::vector<SessionId> to_flush_;
@@ -153,8 +150,8 @@ Status EpollStoreServer::open(Options options) {
   STORMO_ASSIGN_OR_RETURN(const StoreEndpoint at, parse_store_endpoint(options_.listen));
   STORMO_ASSIGN_OR_RETURN(Descriptor listener, listen(at, options_.ports));
   epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
-  wake_ = Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!epoll_.valid() || !wake_.valid()) return errno_error("Store: epoll and eventfd");
+  if (!epoll_.valid()) return errno_error("Store: epoll");
+  STORMO_RETURN_IF_ERROR(waker_.status());
   Gate::Options gate;
   gate.listener = std::move(listener);
   gate.is_unix = at.is_unix;
@@ -166,7 +163,7 @@ Status EpollStoreServer::open(Options options) {
   };
   STORMO_ASSIGN_OR_RETURN(gate_, Gate::open(std::move(gate)));
   if (!watch_fd(gate_->poll_fd(), kGateEvent, EPOLLIN, EPOLL_CTL_ADD) ||
-      !watch_fd(wake_.get(), kWakeEvent, EPOLLIN, EPOLL_CTL_ADD)) {
+      !watch_fd(waker_.fd(), kWakeEvent, EPOLLIN, EPOLL_CTL_ADD)) {
     return errno_error("Store: epoll_ctl");
   }
   thread_ = std::thread([this] { run(); });
@@ -196,8 +193,7 @@ void EpollStoreServer::run() {
       const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
       if (id == kWakeEvent) {
         woken = true;
-        std::uint64_t count = 0;
-        (void)!::read(wake_.get(), &count, sizeof count);
+        waker_.clear();
       } else if (id != kGateEvent) {
         serve(id, events[static_cast<std::size_t>(i)].events, now);
       }
@@ -227,7 +223,7 @@ void EpollStoreServer::look_whether_deserted(bool nothing_else) {
     if (nothing_else) callback = std::exchange(deserted_, nullptr);
   }
   if (callback) return callback();
-  wake();
+  waker_.wake();
 }
 
 void EpollStoreServer::admit(Gate::Visitor visitor, TimePoint now) {
@@ -267,7 +263,8 @@ Status EpollStoreServer::handle_input(SessionId id, Session& s, TimePoint now) {
   for (s.paused = false; !s.paused; s.paused = s.unsent > kPauseBytes) {
     STORMO_ASSIGN_OR_RETURN(const auto body, s.in.next());
     if (!body) return {};
-    STORMO_ASSIGN_OR_RETURN(const StoreRequest request, decode_request(*body));
+    STORMO_ASSIGN_OR_RETURN(const StoreRequest request,
+                            decode<StoreRequest>(kStoreProtocol, *body));
     STORMO_RETURN_IF_ERROR(state_.receive(id, request, now));
     queue_deliveries();
   }

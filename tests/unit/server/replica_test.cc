@@ -27,8 +27,8 @@ DataRequest push_of(std::uint64_t sequence) {
   return {.op = DataOp::kPush,
           .id = 100 + sequence,
           .patience_ns = -1,
-          .count = sequence,
-          .number = 1,
+          .sequence = sequence,
+          .lr = 1,
           .gradient_scale = 1,
           .weight = 1,
           .given = "\1"};

@@ -7,10 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/server/link/control_connection.h>
 #include <stormo/server/message/data_message.h>
 #include <stormo/server/message/run_terms.h>
-#include <stormo/transport/store/frame.h>
+#include <stormo/transport/call/frame_connection.h>
 
 namespace stormo::server {
 namespace {
@@ -27,7 +26,7 @@ RunTerms some_terms() {
 
 TEST(RunTerms, ComeBackFromBytesUnchanged) {
   const RunTerms terms = some_terms();
-  const RunTerms back = decode_run_terms(encode(terms)).take_or_throw();
+  const RunTerms back = decode<RunTerms>(encode(terms)).take_or_throw();
   EXPECT_EQ(difference(terms, back, "a", "b"), std::nullopt);
   EXPECT_EQ(back.pieces, terms.pieces);
   EXPECT_EQ(encode(back), encode(terms));
@@ -75,27 +74,27 @@ TEST(ServerMessage, HellosComeBackFromBytesUnchanged) {
                            .place = Place::own(),
                            .backups = true,
                            .successor = "node7:4242"};
-  EXPECT_EQ(decode_worker_hello(encode(worker)).take_or_throw(), worker);
+  EXPECT_EQ(decode<WorkerHello>(encode(worker)).take_or_throw(), worker);
   const ServerHello server{.place = Place::own(),
                            .ledger = {.fd = 5, .bytes = 4096},
                            .chief = {.number = 1, .worker = 3}};
-  EXPECT_EQ(decode_server_hello(encode(server)).take_or_throw(), server);
+  EXPECT_EQ(decode<ServerHello>(encode(server)).take_or_throw(), server);
   const std::vector<SharedFile> files = {{.fd = 3, .bytes = 1}, {.fd = 4, .bytes = 2}};
-  EXPECT_EQ(decode_shard_files(encode(files)).take_or_throw(), files);
+  EXPECT_EQ(decode<std::vector<SharedFile>>(encode(files)).take_or_throw(), files);
 }
 
 TEST(ServerMessage, WhatServersSayToEachOtherComesBackFromBytesUnchanged) {
   const ServerNews news{
       .chief = {.number = 4, .worker = 2}, .is_over = true, .lost = {3, 0}, .complaints = {1}};
-  EXPECT_EQ(decode_server_news(encode(news)).take_or_throw(), news);
+  EXPECT_EQ(decode<ServerNews>(encode(news)).take_or_throw(), news);
   const WorkerBeat beat{
       .state = {.progress = 7, .steps = 3, .waits = true, .finishes = true, .doing = "step 4"},
       .news = news};
-  EXPECT_EQ(decode_worker_beat(encode(beat)).take_or_throw(), beat);
+  EXPECT_EQ(decode<WorkerBeat>(encode(beat)).take_or_throw(), beat);
   const Attachment attachment{.worker = 5, .part = 2, .token = 9};
-  EXPECT_EQ(decode_attachment(encode(attachment)).take_or_throw(), attachment);
+  EXPECT_EQ(decode<Attachment>(encode(attachment)).take_or_throw(), attachment);
   const DataRequest request =
-      decode_data_request(
+      decode<DataRequest>(
           encode(DataRequest{
               .op = DataOp::kComeBack, .given = {}, .worker = 3, .origin = 77, .result = "same"}))
           .take_or_throw();
@@ -114,31 +113,31 @@ optim::VectorProgram some_program() {
 }
 
 TEST(ServerMessage, WhatACoordinatorSaysComesBackFromBytesUnchanged) {
-  EXPECT_EQ(decode_vector_program(encode(some_program())).take_or_throw(), some_program());
+  EXPECT_EQ(decode<optim::VectorProgram>(encode(some_program())).take_or_throw(), some_program());
   const std::vector<double> numbers = {1.5, -0.0, 1e300};
-  EXPECT_EQ(decode_numbers(encode(numbers)).take_or_throw(), numbers);
+  EXPECT_EQ(decode<std::vector<double>>(encode(numbers)).take_or_throw(), numbers);
   std::string many = encode(some_program());
   many[3] = '\x7f';  // says that there are two thousand million steps
-  EXPECT_EQ(decode_vector_program(many).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<optim::VectorProgram>(many).status().code(), Code::kCorrupt);
   many = encode(numbers);
   many[3] = '\x7f';
-  EXPECT_EQ(decode_numbers(many).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<std::vector<double>>(many).status().code(), Code::kCorrupt);
   std::string request = encode(DataRequest{.op = DataOp::kPush, .portion = 511, .batch = 9});
-  EXPECT_EQ(decode_data_request(request).take_or_throw().portion, 511);
+  EXPECT_EQ(decode<DataRequest>(request).take_or_throw().portion, 511);
   request = encode(DataRequest{.op = DataOp::kPush, .portion = protocol::kMaxPortions});
-  EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<DataRequest>(request).status().code(), Code::kCorrupt);
   // a part holds what it has, a push may name what was sent before
   for (const auto& [op, fits] : {std::pair(DataOp::kPush, true), std::pair(DataOp::kPart, false)}) {
     request = encode(DataRequest{.op = op, .given = "\1\2"});
-    EXPECT_EQ(decode_data_request(request).ok(), fits);
+    EXPECT_EQ(decode<DataRequest>(request).ok(), fits);
   }
 }
 
-TEST(ControlConnection, WhoDoesNotReadIsCutOff) {
+TEST(FrameConnection, WhoDoesNotReadIsCutOff) {
   std::array<int, 2> ends = {-1, -1};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
   const transport::Descriptor other(ends[1]);
-  ControlConnection connection(transport::Descriptor{ends[0]}, 1 << 20);
+  transport::FrameConnection connection(transport::Descriptor{ends[0]}, control_frames(), 1 << 20);
   const std::string frame(1 << 16, 'x');
   Status status;
   int sent = 0;
@@ -153,26 +152,26 @@ TEST(ControlConnection, WhoDoesNotReadIsCutOff) {
 
 TEST(ServerMessage, FieldsOutOfBoundsAreRefused) {
   WorkerHello hello{.successor = std::string(kMaxAddressBytes, 'a')};
-  EXPECT_TRUE(decode_worker_hello(encode(hello)).ok());
+  EXPECT_TRUE(decode<WorkerHello>(encode(hello)).ok());
   hello.successor += 'a';
-  EXPECT_EQ(decode_worker_hello(encode(hello)).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<WorkerHello>(encode(hello)).status().code(), Code::kCorrupt);
   std::string two = encode(WorkerHello{});
   two[two.size() - 5] = 2;  // backups, before the length of the address
-  EXPECT_EQ(decode_worker_hello(two).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<WorkerHello>(two).status().code(), Code::kCorrupt);
   std::string news = encode(ServerNews{.lost = {1}});
   constexpr std::size_t kIsOver = 8 + 4;
   news[kIsOver] = 2;
-  EXPECT_EQ(decode_server_news(news).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<ServerNews>(news).status().code(), Code::kCorrupt);
   news[kIsOver] = 0;
-  EXPECT_TRUE(decode_server_news(news).ok());
+  EXPECT_TRUE(decode<ServerNews>(news).ok());
   news[kIsOver + 4] = '\x7f';  // says that there are two thousand million
-  EXPECT_EQ(decode_server_news(news).status().code(), Code::kCorrupt);
-  EXPECT_EQ(decode_server_news("").status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<ServerNews>(news).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<ServerNews>("").status().code(), Code::kCorrupt);
   std::string request = encode(DataRequest{});
   request[0] = static_cast<char>(static_cast<int>(DataOp::kElect) + 1);
-  EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode<DataRequest>(request).status().code(), Code::kCorrupt);
   request = encode(DataRequest{.op = DataOp::kSet, .given = {kRowsGiven}});
-  EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt) << "rows are pushed";
+  EXPECT_EQ(decode<DataRequest>(request).status().code(), Code::kCorrupt) << "rows are pushed";
 }
 
 // Every decoder takes any bytes: cut, changed and random ones. What it accepts encodes again to the
@@ -185,7 +184,7 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
       encode(ServerHello{.place = Place::own()}),
       encode(std::vector<SharedFile>{{.fd = 3, .bytes = 1}}),
       encode(DataRequest{.op = DataOp::kPush, .id = 3, .given = std::string("\0\1", 2)}),
-      encode(DataReply{.id = 4, .code = Code::kPeerLost, .body = "why"}),
+      encode(transport::Reply{.id = 4, .code = Code::kPeerLost, .body = "why"}),
       encode(DataRequest{.op = DataOp::kPush, .given = {kRowsGiven}, .rows = {{3, 4}}}),
       encode(ViewHead{.version = 1, .commit = 2, .updates = {3, 4}}),
       encode(ViewHead{.version = 1, .has_changes = true, .ranges = 2, .bytes = 64}),
@@ -212,26 +211,25 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
     for (std::uint64_t n = rng.below(4); n > 0 && !bytes.empty(); --n) {
       bytes[rng.below(bytes.size())] = static_cast<char>(rng.below(256));
     }
-    expect_strict(decode_run_terms(bytes), bytes);
-    expect_strict(decode_worker_hello(bytes), bytes);
-    expect_strict(decode_server_hello(bytes), bytes);
-    expect_strict(decode_shard_files(bytes), bytes);
-    expect_strict(decode_data_request(bytes), bytes);
-    expect_strict(decode_data_reply(bytes), bytes);
-    expect_strict(decode_view_head(bytes), bytes);
-    expect_strict(decode_pushed(bytes), bytes);
-    expect_strict(decode_joined(bytes), bytes);
-    expect_strict(decode_shard_state(bytes), bytes);
-    expect_strict(decode_ledger_terms(bytes), bytes);
-    expect_strict(decode_attachment(bytes), bytes);
-    expect_strict(decode_vector_program(bytes), bytes);
-    expect_strict(decode_numbers(bytes), bytes);
-    expect_strict(decode_server_news(bytes), bytes);
-    expect_strict(decode_worker_beat(bytes), bytes);
-    (void)decode_turn(bytes);
-    (void)decode_count(bytes);
-    (void)decode_server_request(bytes);
-    (void)decode_server_reply(bytes);
+    expect_strict(decode<RunTerms>(bytes), bytes);
+    expect_strict(decode<WorkerHello>(bytes), bytes);
+    expect_strict(decode<ServerHello>(bytes), bytes);
+    expect_strict(decode<std::vector<SharedFile>>(bytes), bytes);
+    expect_strict(decode<DataRequest>(bytes), bytes);
+    expect_strict(decode<transport::Reply>(bytes), bytes);
+    expect_strict(decode<ViewHead>(bytes), bytes);
+    expect_strict(decode<Shard::Pushed>(bytes), bytes);
+    expect_strict(decode<Shard::Joined>(bytes), bytes);
+    expect_strict(decode<protocol::ShardState>(bytes), bytes);
+    expect_strict(decode<Ledger::Terms>(bytes), bytes);
+    expect_strict(decode<Attachment>(bytes), bytes);
+    expect_strict(decode<optim::VectorProgram>(bytes), bytes);
+    expect_strict(decode<std::vector<double>>(bytes), bytes);
+    expect_strict(decode<ServerNews>(bytes), bytes);
+    expect_strict(decode<WorkerBeat>(bytes), bytes);
+    expect_strict(decode<Ledger::Turn>(bytes), bytes);
+    expect_strict(decode<std::uint64_t>(bytes), bytes);
+    expect_strict(decode<ServerRequest>(bytes), bytes);
     transport::FrameSplitter frames("server", kMaxControlBytes);
     frames.append(bytes);
     for (auto frame = frames.next(); frame.ok() && *frame; frame = frames.next()) {

@@ -13,8 +13,8 @@
 
 #include <stormo/server/message/data_message.h>
 #include <stormo/server/message/server_message.h>
+#include <stormo/transport/call/frame.h>
 #include <stormo/transport/net/dialer.h>
-#include <stormo/transport/store/frame.h>
 
 #include "server_run.h"
 
@@ -331,8 +331,8 @@ TEST(ShardServer, NonsenseOnADataConnectionIsCutOff) {
                              small_terms(1, Kind::kAsync));
   const transport::Descriptor stranger = dial(run.address());
   // nobody can attach without a session's token
-  const std::string attach = encode(ServerRequest{
-      .op = ServerOp::kAttach, .id = 1, .body = encode(Attachment{.worker = 0, .token = 1})});
+  const std::string attach = transport::frame(encode(ServerRequest{
+      .op = ServerOp::kAttach, .id = 1, .body = encode(Attachment{.worker = 0, .token = 1})}));
   ASSERT_EQ(::send(stranger.get(), attach.data(), attach.size(), MSG_NOSIGNAL), std::ssize(attach));
   EXPECT_TRUE(comes_true([&] {
     char byte = 0;
@@ -346,7 +346,8 @@ TEST(ShardServer, NonsenseOnADataConnectionIsCutOff) {
 
 /// Sends a request and waits for its reply.
 void ask(const transport::Descriptor& to, ServerOp op, const std::string& body) {
-  const std::string request = encode(ServerRequest{.op = op, .id = 7, .body = body});
+  const std::string request =
+      transport::frame(encode(ServerRequest{.op = op, .id = 7, .body = body}));
   ASSERT_EQ(::send(to.get(), request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
   EXPECT_TRUE(comes_true([&] {
     char byte = 0;
@@ -363,8 +364,8 @@ TEST(ShardServer, AWorkerThatBreaksTheProtocolIsCutOff) {
   const std::vector<std::pair<DataRequest, std::string>> bad = {
       {{.op = DataOp::kPush, .shard = 2, .given = "\1"}, "does not fit the shard"},
       {{.op = DataOp::kPush, .shard = 1, .given = "\1"}, "does not fit the shard"},
-      {{.op = DataOp::kSet, .shard = 1, .count = 2, .given = "\1\1\1"}, "does not fit the shard"},
-      {{.op = DataOp::kNext, .given = "\2"}, "malformed list of arrays"}};
+      {{.op = DataOp::kSet, .shard = 1, .piece = 2, .given = "\1\1\1"}, "does not fit the shard"},
+      {{.op = DataOp::kNext, .given = "\2"}, "malformed request: a list of arrays"}};
   for (const auto& [request, complaint] : bad) {
     const transport::Descriptor data = dial(run.address());
     ask(data, ServerOp::kAttach, encode(Attachment{.worker = 1, .token = 5}));
@@ -412,9 +413,9 @@ TEST_P(LostServer, EndsTheCallsOfItsWorkers) {
 TEST(ShardServer, WhoSpeaksNonsenseIsCutOffAndHarmsNobody) {
   ServedRun run;
   Worker chief = Worker::begin(session_options(run.address(), 0, 1), small_terms(1, Kind::kAsync));
-  const std::string beat = encode(ServerRequest{.op = ServerOp::kBeat});
+  const std::string beat = transport::frame(encode(ServerRequest{.op = ServerOp::kBeat}));
   const std::string hello =
-      encode(ServerRequest{.op = ServerOp::kHello, .id = 1, .body = "nonsense"});
+      transport::frame(encode(ServerRequest{.op = ServerOp::kHello, .id = 1, .body = "nonsense"}));
   for (const std::string& words : {std::string(64, '\xff'), beat, hello}) {
     const transport::Descriptor stranger = dial(run.address());
     ASSERT_EQ(::send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <poll.h>
+#include <stormo/transport/call/frame.h>
+#include <stormo/transport/call/reply.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/store/store.h>
 #include <stormo/transport/store/store_address.h>
@@ -82,7 +84,7 @@ class StoreBudget : public ::testing::Test {
   std::unique_ptr<StoreClient> client_;
 };
 
-const std::size_t kReplyHead = encode_head(StoreReply{}).size();
+const std::size_t kReplyHead = frame(encode(Reply{})).size();
 
 TEST_F(StoreBudget, RequestsOfTenKiBDoNotMakeItGrowByHundredsOfMiB) {
   const std::string big(kMiB, 'x');
@@ -91,7 +93,7 @@ TEST_F(StoreBudget, RequestsOfTenKiBDoNotMakeItGrowByHundredsOfMiB) {
   constexpr std::size_t kGets = 400;
   std::string requests;
   for (std::uint32_t i = 0; i < kGets; ++i) {
-    requests += encode(StoreRequest{StoreOp::kGet, i, 0, "big", {}});
+    requests += frame(encode(StoreRequest{StoreOp::kGet, i, 0, "big", {}}));
   }
   ASSERT_LT(requests.size(), 12u << 10);
   const std::size_t before = heap_bytes();
@@ -104,7 +106,7 @@ TEST_F(StoreBudget, RequestsOfTenKiBDoNotMakeItGrowByHundredsOfMiB) {
 
 TEST_F(StoreBudget, AReaderThatIsAlwaysBehindDoesNotMakeItGrow) {
   const Descriptor session = raw_session();
-  send_all(session, encode(StoreRequest{StoreOp::kWatch, 1, 0, "k", {}}));
+  send_all(session, frame(encode(StoreRequest{StoreOp::kWatch, 1, 0, "k", {}})));
   wait_for_server();
   const std::string big(kMiB, 'x');
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(client_->set("k", big, soon()).ok());
@@ -120,7 +122,7 @@ TEST_F(StoreBudget, AReaderThatIsAlwaysBehindDoesNotMakeItGrow) {
 
 TEST_F(StoreBudget, AWatcherThatNeverReadsIsDropped) {
   const Descriptor session = raw_session();
-  send_all(session, encode(StoreRequest{StoreOp::kWatch, 1, 0, "k", {}}));
+  send_all(session, frame(encode(StoreRequest{StoreOp::kWatch, 1, 0, "k", {}})));
   wait_for_server();
   const std::string big(kMiB, 'x');
   const std::size_t before = heap_bytes();
@@ -144,7 +146,7 @@ TEST_F(StoreBudget, ManyThatNeverReadAreBoundedTogether) {
   for (int s = 0; s < kSessions; ++s) {
     sessions.push_back(raw_session());
     const std::string key = "k" + std::to_string(s);
-    send_all(sessions.back(), encode(StoreRequest{StoreOp::kWatch, 1, 0, key, {}}));
+    send_all(sessions.back(), frame(encode(StoreRequest{StoreOp::kWatch, 1, 0, key, {}})));
   }
   wait_for_server();
   const std::string big(kMiB, 'x');
@@ -166,7 +168,7 @@ TEST_F(StoreBudget, ALargeValueReachesManyAtOnce) {
   std::vector<Descriptor> sessions;
   for (int s = 0; s < kSessions; ++s) {
     sessions.push_back(raw_session());
-    send_all(sessions.back(), encode(StoreRequest{StoreOp::kGet, 1, 0, "k", {}}));
+    send_all(sessions.back(), frame(encode(StoreRequest{StoreOp::kGet, 1, 0, "k", {}})));
   }
   wait_for_server();
   const std::size_t before = heap_bytes();

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <stormo/base/clock.h>
 #include <stormo/base/rng.h>
+#include <stormo/transport/call/frame.h>
+#include <stormo/transport/call/reply.h>
 #include <stormo/transport/store/store_protocol.h>
 
 #include <string>
@@ -15,8 +17,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kLengthBytes = 4;
-
 StoreRequest request(StoreOp op, std::uint32_t id, std::string_view key = {},
                      std::string_view value = {}, std::int64_t number = 0) {
   return {op, id, number, key, value};
@@ -27,11 +27,11 @@ std::vector<std::string> deliveries(StoreState& state) {
   std::vector<std::string> out;
   for (const auto& d : state.take_deliveries()) {
     const std::string frame = d.frame();
-    const auto reply = decode_reply(std::string_view(frame).substr(kLengthBytes));
+    const auto reply =
+        decode<Reply>(kStoreProtocol, std::string_view(frame).substr(kFrameLengthBytes));
     EXPECT_TRUE(reply.ok());
-    out.push_back(std::to_string(d.to) + (reply->event ? ": event " : ": reply ") +
-                  std::to_string(reply->id) + " " + std::string(to_string(reply->code)) + " " +
-                  std::string(reply->value));
+    out.push_back(std::to_string(d.to) + ": reply " + std::to_string(reply->id) + " " +
+                  std::string(to_string(reply->code)) + " " + std::string(reply->body));
   }
   return out;
 }
@@ -164,7 +164,7 @@ TEST_F(StoreRules, AClosedSessionGetsNothingMore) {
   ASSERT_TRUE(tell(2, request(StoreOp::kWatch, 21, "k")).ok());
   state.close(1, clock.now());
   ASSERT_TRUE(state.set("k", "v").ok());
-  EXPECT_THAT(deliveries(state), ElementsAre("2: event 21 ok v"));
+  EXPECT_THAT(deliveries(state), ElementsAre("2: reply 21 ok v"));
   EXPECT_EQ(state.num_sessions(), 2u);
 }
 
@@ -215,10 +215,10 @@ TEST_F(StoreRules, AGetOfAnErasedKeyWaitsAndAWatchStays) {
   ASSERT_TRUE(tell(1, request(StoreOp::kErase, 11, "k")).ok());
   ASSERT_TRUE(tell(3, request(StoreOp::kGet, 30, "k")).ok());
   EXPECT_THAT(deliveries(state),
-              ElementsAre("1: reply 10 ok ", "2: event 20 ok old", "1: reply 11 ok "));
+              ElementsAre("1: reply 10 ok ", "2: reply 20 ok old", "1: reply 11 ok "));
   ASSERT_TRUE(tell(1, request(StoreOp::kSet, 12, "k", "new")).ok());
   EXPECT_THAT(deliveries(state),
-              ElementsAre("3: reply 30 ok new", "2: event 20 ok new", "1: reply 12 ok "));
+              ElementsAre("3: reply 30 ok new", "2: reply 20 ok new", "1: reply 12 ok "));
 }
 
 TEST_F(StoreRules, WhatOneSessionSetsIsBoundedAndLeavesRoomForOthers) {
@@ -313,19 +313,19 @@ TEST(StoreMessages, RoundTrip) {
       request(StoreOp::kGoodbye, 9),
       request(StoreOp::kErase, 10, "k")};
   for (const StoreRequest& r : requests) {
-    const std::string frame = encode(r);
-    const auto decoded = decode_request(std::string_view(frame).substr(kLengthBytes));
+    const std::string bytes = encode(r);
+    const auto decoded = decode<StoreRequest>(kStoreProtocol, bytes);
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
     EXPECT_EQ(*decoded, r);
     // Strict: nothing missing, nothing left over.
-    EXPECT_FALSE(
-        decode_request(std::string_view(frame).substr(kLengthBytes, frame.size() - 5)).ok());
-    EXPECT_FALSE(decode_request((frame + "x").substr(kLengthBytes)).ok());
+    for (const std::string& other : {bytes.substr(0, bytes.size() - 1), bytes + "x"}) {
+      EXPECT_FALSE(decode<StoreRequest>(kStoreProtocol, other).ok());
+    }
   }
 }
 
 TEST(StoreMessages, AnImpossibleLengthIsRefusedBeforeItsBytesCome) {
-  FrameSplitter splitter{"Store", kMaxStoreFrameBytes};
+  FrameSplitter splitter{kStoreProtocol, kMaxStoreFrameBytes};
   splitter.append(std::string_view("\xff\xff\xff\xff", 4));
   EXPECT_EQ(splitter.next().status().code(), Code::kCorrupt);
   EXPECT_EQ(splitter.buffered(), 4u);
@@ -340,14 +340,14 @@ TEST(StoreMessages, SurviveRandomStreams) {
   for (int stream = 0; stream < 5000; ++stream) {
     StoreState state;
     state.open(1, {});
-    FrameSplitter splitter{"Store", kMaxStoreFrameBytes};
+    FrameSplitter splitter{kStoreProtocol, kMaxStoreFrameBytes};
     bool open = true;
-    for (int frame = 0; frame < 10 && open; ++frame) {
+    for (int i = 0; i < 10 && open; ++i) {
       const std::string key(rng.below(4), 'k');
       const std::string value(rng.below(20), 'v');
       const auto op = static_cast<StoreOp>(rng.below(12));
-      std::string bytes = encode(
-          request(op, rng.next_u32(), key, value, static_cast<std::int64_t>(rng.below(100)) - 2));
+      std::string bytes = frame(encode(
+          request(op, rng.next_u32(), key, value, static_cast<std::int64_t>(rng.below(100)) - 2)));
       if (rng.below(4) == 0) bytes[rng.below(bytes.size())] = static_cast<char>(rng.next_u32());
       if (rng.below(10) == 0) bytes.resize(rng.below(bytes.size() + 1));
       splitter.append(bytes);
@@ -355,8 +355,8 @@ TEST(StoreMessages, SurviveRandomStreams) {
         const auto body = splitter.next();
         const bool more = body.ok() && body->has_value();
         if (body.ok() && !more) break;
-        const auto decoded =
-            body.ok() ? decode_request(**body) : Result<StoreRequest>(body.status());
+        const auto decoded = body.ok() ? decode<StoreRequest>(kStoreProtocol, **body)
+                                       : Result<StoreRequest>(body.status());
         if (!decoded.ok() || !state.receive(1, *decoded, {}).ok()) {
           ++refused;
           open = false;

@@ -1,4 +1,4 @@
-#include <stormo/server/link/control_connection.h>
+#include <stormo/transport/call/frame_connection.h>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -7,31 +7,31 @@
 #include <cerrno>
 #include <cstring>
 
-namespace stormo::server {
+namespace stormo::transport {
 
-short ControlConnection::poll_events() const {
+short FrameConnection::poll_events() const {
   return static_cast<short>(POLLIN | (sent_ < out_.size() ? POLLOUT : 0));
 }
 
-Status ControlConnection::receive() {
+Result<bool> FrameConnection::receive() {
   std::array<char, 64 << 10> buffer;
   const ssize_t n = ::recv(fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (n < 0) return io_error(std::strerror(errno));
   if (n == 0) return io_error("it closed the connection");
   in_.append({buffer.data(), static_cast<std::size_t>(n)});
-  return {};
+  return true;
 }
 
-void ControlConnection::send(std::string_view frame) {
+void FrameConnection::send(std::string_view body) {
   if (out_.size() - sent_ > max_unread_) {
     is_flooded_ = true;
   } else {
-    out_ += frame;
+    out_ += frame(body);
   }
 }
 
-Status ControlConnection::flush() {
+Status FrameConnection::flush() {
   if (is_flooded_) return Status(Code::kExhausted, "it does not read what it is sent");
   while (sent_ < out_.size()) {
     const ssize_t n =
@@ -46,4 +46,4 @@ Status ControlConnection::flush() {
   return {};
 }
 
-}  // namespace stormo::server
+}  // namespace stormo::transport

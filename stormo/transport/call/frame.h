@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,8 +14,10 @@ namespace stormo::transport {
 
 inline constexpr std::size_t kFrameLengthBytes = 4;
 
-/// A frame with this body, in two parts.
-std::string frame(std::string_view head, std::string_view rest = {});
+/// A frame with this body.
+std::string frame(std::string_view body);
+/// The begin of a frame: as many bytes of its body follow, which are sent from where they are.
+std::string begin_of_frame(std::string_view head, std::size_t following);
 
 /// Splits a byte stream into frames. It stores only received bytes; it does not allocate by an
 /// announced length.
@@ -34,6 +37,24 @@ class FrameSplitter {
   std::size_t most_;
   std::string buffer_;
   std::size_t begin_ = 0;
+};
+
+/// Receives frames one by one, and no byte that comes after one: those may belong elsewhere. Memory
+/// grows with what has arrived.
+class FrameReceiver {
+ public:
+  /// As FrameSplitter.
+  FrameReceiver(std::string_view protocol, std::size_t most) : protocol_(protocol), most_(most) {}
+
+  /// The next frame's body, valid until the next call; nothing when the socket has no more now, if
+  /// it does not block. kIo when the connection has ended, kCorrupt for a body that is too long.
+  Result<std::optional<std::string_view>> receive(int fd);
+
+ private:
+  std::string_view protocol_;
+  std::size_t most_;
+  std::string buffer_;
+  std::size_t filled_ = 0;  // bytes of buffer_
 };
 
 }  // namespace stormo::transport

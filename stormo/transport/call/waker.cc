@@ -1,0 +1,36 @@
+#include <stormo/transport/call/waker.h>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+
+namespace stormo::transport {
+
+Waker::Waker() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+Status Waker::status() const {
+  return fd_.valid() ? Status() : io_error("no descriptor is left for an eventfd");
+}
+
+void Waker::wake() const {
+  const std::uint64_t one = 1;
+  (void)!::write(fd_.get(), &one, sizeof one);
+}
+
+void Waker::clear() const {
+  std::uint64_t count = 0;
+  (void)!::read(fd_.get(), &count, sizeof count);
+}
+
+short Waker::wait(int fd, short events, TimePoint until, int cap_ms) const {
+  std::array<pollfd, 2> fds{pollfd{fd_.get(), POLLIN, 0}, pollfd{fd, events, 0}};
+  const int timeout = poll_timeout(std::chrono::steady_clock::now(), until, cap_ms);
+  (void)::poll(fds.data(), fds.size(), timeout);
+  if (fds[0].revents != 0) clear();
+  return fds[1].revents;
+}
+
+}  // namespace stormo::transport
