@@ -112,6 +112,7 @@ void SharedLedger::add_portions(Turn& turn) const {
 }
 
 Status SharedLedger::advance(std::uint64_t step) {
+  STORMO_RETURN_IF_ERROR(status_());
   if (!has_portions() || step < head().step.load() || step > head().steps.load()) {
     return invalid_argument("the next step is " + std::to_string(step) +
                             ", which does not follow step " + std::to_string(head().step.load()) +

@@ -46,6 +46,7 @@ void SharedLedger::create(std::byte* memory) {
 }
 
 Status SharedLedger::deal(const Terms& terms) {
+  STORMO_RETURN_IF_ERROR(status_());
   if (terms.steps > kMostSteps || terms.first_step > terms.steps) {
     return invalid_argument("servers deal up to " + std::to_string(kMostSteps) +
                             " steps, not those from " + std::to_string(terms.first_step) + " to " +
@@ -70,6 +71,7 @@ Status SharedLedger::deal(const Terms& terms) {
 }
 
 Result<Ledger::Terms> SharedLedger::terms() {
+  STORMO_RETURN_IF_ERROR(status_());
   return Terms{.first_step = head().first_step,
                .steps = head().steps,
                .first_sample = head().first_sample,
@@ -122,6 +124,7 @@ std::optional<StepTask> SharedLedger::take_of_others() {
 }
 
 Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
+  STORMO_RETURN_IF_ERROR(status_());
   Entry& mine = entry(worker_);
   bool has_changed = !mine.came.exchange(true) || mine.doing.load() != 0 || outcome.samples > 0;
   if (!has_portions() || finish_portion(outcome.samples > 0)) note_outcome(outcome);
@@ -152,6 +155,7 @@ void SharedLedger::note_outcome(const Outcome& outcome) {
 }
 
 Result<Ledger::Turn> SharedLedger::look() {
+  STORMO_RETURN_IF_ERROR(status_());
   seen_ = head().bell.load();
   return turn();
 }
@@ -186,29 +190,27 @@ Ledger::Turn SharedLedger::turn() const {
   return out;
 }
 
-Status SharedLedger::wait(Deadline by) {
-  const Status status =
-      transport::wait_for(head().bell, seen_ + 1, {.policy = {}, .health = healthy_, .by = by});
-  return status.code() == Code::kDeadlineExceeded ? Status() : status;
-}
-
 // A wait that ends before its deadline has seen a change.
-Status SharedLedger::wait(Deadline by, const std::function<Status()>& status) {
+Status SharedLedger::wait(Deadline by) {
   for (;;) {
-    STORMO_RETURN_IF_ERROR(status());
+    STORMO_RETURN_IF_ERROR(status_());
     const Deadline look = Deadline::at(std::min(by.when(), Deadline::after(kLookEvery).when()));
-    STORMO_RETURN_IF_ERROR(wait(look));
+    const Status status =
+        transport::wait_for(head().bell, seen_ + 1, {.policy = {}, .health = healthy_, .by = look});
+    if (status.code() != Code::kDeadlineExceeded) STORMO_RETURN_IF_ERROR(status);
     if (!look.expired() || by.expired()) return {};
   }
 }
 
 Status SharedLedger::leave() {
+  STORMO_RETURN_IF_ERROR(status_());
   entry(worker_).left = true;
   head().bell.ring();
   return {};
 }
 
 Status SharedLedger::stop(int signal) {
+  STORMO_RETURN_IF_ERROR(status_());
   int none = 0;
   head().stop_signal.compare_exchange_strong(none, signal);
   head().bell.ring();

@@ -14,10 +14,14 @@ namespace stormo::server {
 
 /// A Ledger in memory that processes of one host map. No locks: a share is one word, which is
 /// changed by compare-and-swap. One object for each worker; the memory is shared.
-class SharedLedger final : public Ledger {
+class SharedLedger : public Ledger {
  public:
   /// `worker`: its number, below `workers`.
-  SharedLedger(int workers, int worker) : workers_(workers), worker_(worker) {}
+  /// `status`: asked when a worker's call begins, and now and then while it waits: a failure ends
+  /// it.
+  SharedLedger(
+      int workers, int worker, std::function<Status()> status = [] { return Status(); })
+      : workers_(workers), worker_(worker), status_(std::move(status)) {}
 
   static std::size_t bytes(int workers);
   /// Makes an empty ledger in `memory`: bytes() long, aligned to 64, borrowed.
@@ -29,8 +33,6 @@ class SharedLedger final : public Ledger {
   Result<Turn> next(const Outcome& outcome) override;
   Result<Turn> look() override;
   Status wait(Deadline by) override;
-  /// As wait(). `status` is asked now and then: a failure ends the wait.
-  Status wait(Deadline by, const std::function<Status()>& status);
   Status leave() override;
   Status advance(std::uint64_t step) override;
   Status stop(int signal) override;
@@ -95,6 +97,7 @@ class SharedLedger final : public Ledger {
 
   int workers_;
   int worker_;
+  std::function<Status()> status_;
   std::byte* memory_ = nullptr;
   std::uint32_t seen_ = 0;     // of the bell
   TimePoint portion_begun_{};  // of the one in hand

@@ -73,9 +73,11 @@ std::vector<std::unique_ptr<SharedShard>> HostedRun::shards_of(int worker,
   return out;
 }
 
-std::unique_ptr<SharedLedger> HostedRun::ledger_of(int worker) const {
+std::unique_ptr<SharedLedger> HostedRun::ledger_of(int worker,
+                                                   std::function<Status()> status) const {
   if (!ledger_) return nullptr;
-  auto ledger = std::make_unique<SharedLedger>(workers_, worker == coordinator() ? 0 : worker);
+  auto ledger = std::make_unique<SharedLedger>(workers_, worker == coordinator() ? 0 : worker,
+                                               std::move(status));
   ledger->attach(ledger_->data());
   return ledger;
 }

@@ -46,7 +46,9 @@ class HostedRun {
   /// Objects to act in a worker's name: its shards here, and the ledger (null if another server has
   /// it). They borrow memory of the run.
   std::vector<std::unique_ptr<SharedShard>> shards_of(int worker, const ShardWait& wait) const;
-  std::unique_ptr<SharedLedger> ledger_of(int worker) const;
+  /// `status`: see SharedLedger.
+  std::unique_ptr<SharedLedger> ledger_of(
+      int worker, std::function<Status()> status = [] { return Status(); }) const;
 
   /// The worker is back. It joins the shards itself.
   void readmit(int worker);

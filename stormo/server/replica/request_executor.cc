@@ -42,7 +42,7 @@ RequestExecutor::RequestExecutor(const HostedRun& run, int worker)
     : coordinates_(worker == run.coordinator()),
       shards_(
           run.shards_of(worker, ShardWait{.policy = {}, .status = [this] { return status_(); }})),
-      ledger_(run.ledger_of(worker)),
+      ledger_(run.ledger_of(worker, [this] { return status_(); })),
       answers_(shards_.size() + 1),
       parts_(shards_.size()) {
   for (std::size_t s = 0; s < shards_.size(); ++s) {
@@ -349,7 +349,7 @@ Result<std::string> RequestExecutor::ask_ledger(const DataRequest& request, Dead
     case DataOp::kStop: STORMO_RETURN_IF_ERROR(ledger_->stop(request.signal)); break;
     case DataOp::kAdvance: STORMO_RETURN_IF_ERROR(ledger_->advance(request.step)); break;
     case DataOp::kLeaveLedger: STORMO_RETURN_IF_ERROR(ledger_->leave()); break;
-    case DataOp::kWait: STORMO_RETURN_IF_ERROR(ledger_->wait(by, status_)); break;
+    case DataOp::kWait: STORMO_RETURN_IF_ERROR(ledger_->wait(by)); break;
     case DataOp::kTerms: {
       STORMO_ASSIGN_OR_RETURN(const Ledger::Terms terms, ledger_->terms());
       return encode(terms);

@@ -46,6 +46,7 @@ PieceArrays SharedShard::values(std::size_t piece) const {
 }
 
 Status SharedShard::set(std::size_t piece, const PieceArrays& values) {
+  STORMO_RETURN_IF_ERROR(status());
   const Commit current = Commit::unpack(memory_.header().commit.load());
   const PieceArrays own = memory_.arrays(current, piece);
   const std::size_t bytes = pieces()[piece].bytes();
@@ -105,6 +106,7 @@ Status SharedShard::wait_to_read(Deadline by) const {
 }
 
 Result<Shard::View> SharedShard::read(Deadline by) {
+  STORMO_RETURN_IF_ERROR(status());
   STORMO_RETURN_IF_ERROR(wait_to_read(by));
   View view = pin();
   ShardMemory::Cell& cell = memory_.cell(worker_);
@@ -112,6 +114,16 @@ Result<Shard::View> SharedShard::read(Deadline by) {
   cell.reads.fetch_add(1, std::memory_order_release);
   memory_.header().bell.ring();  // a push may wait for this read
   return view;
+}
+
+Result<Shard::View> SharedShard::look() {
+  STORMO_RETURN_IF_ERROR(status());
+  return pin();
+}
+
+Result<ShardState> SharedShard::state() const {
+  STORMO_RETURN_IF_ERROR(status());
+  return current_state();
 }
 
 Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
@@ -126,7 +138,7 @@ Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
       transport::wait_for(memory_.header().bell, seen + 1,
                           {.policy = wait_.policy, .health = healthy_, .by = look_again});
   if (status.code() != Code::kDeadlineExceeded || by.expired()) return status;
-  return wait_.status ? wait_.status() : Status();
+  return this->status();
 }
 
 // One writer at a time, so that no work is done in vain. Correctness does not depend on it: a
@@ -211,6 +223,7 @@ Result<SharedShard::Lease> SharedShard::hold() {
 
 Result<Shard::View> SharedShard::save(
     const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
+  STORMO_RETURN_IF_ERROR(status());
   STORMO_ASSIGN_OR_RETURN(const Lease held, hold());
   memory_.cell(worker_).pin.store(held.from.weights + 1, std::memory_order_seq_cst);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
@@ -239,6 +252,7 @@ Status SharedShard::wait_to_push(std::uint64_t sequence, Deadline by) const {
 }
 
 Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline by) {
+  STORMO_RETURN_IF_ERROR(status());
   STORMO_RETURN_IF_ERROR(check_rows(pieces(), gradient));
   const protocol::Push push{.worker = worker_,
                             .sequence = gradient.sequence,
@@ -417,6 +431,7 @@ Result<std::uint64_t> SharedShard::evict(int worker, Deadline by) {
 }
 
 Result<std::uint64_t> SharedShard::leave(double lr) {
+  STORMO_RETURN_IF_ERROR(status());
   return remove(worker_, lr, Deadline::never());
 }
 
@@ -441,6 +456,7 @@ Result<std::uint64_t> SharedShard::remove(int worker, double lr, Deadline by) {
 }
 
 Result<Shard::Joined> SharedShard::join() {
+  STORMO_RETURN_IF_ERROR(status());
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
     protocol::join(lease.state, worker_);

@@ -29,7 +29,8 @@ struct ShardOptions {
 /// How one process waits.
 struct ShardWait {
   transport::WaitPolicy policy;
-  /// Asked every `patience`: a failure ends the wait. May be empty.
+  /// Asked when a worker's call begins, and every `patience` while it waits: a failure ends it. May
+  /// be empty.
   std::function<Status()> status = {};
   /// A writer that makes no progress for so long loses its lease: it was stopped, or is dead.
   Duration patience = std::chrono::milliseconds(300);
@@ -47,7 +48,7 @@ struct ShardWait {
 ///   rows, where optim::leaves_rest_alone(). Compare InPlaceShard.
 ///
 /// Not thread-safe.
-class SharedShard final : public HostShard {
+class SharedShard : public HostShard {
  public:
   /// `worker`: its number, below options.workers; or options.workers for a server process, and
   /// options.workers + 1 for a coordinator, which neither read nor push.
@@ -69,7 +70,7 @@ class SharedShard final : public HostShard {
 
   Status set(std::size_t piece, const PieceArrays& values) override;
   Result<View> read(Deadline by = Deadline::never()) override;
-  Result<View> look() override { return pin(); }
+  Result<View> look() override;
   Result<View> save(
       const std::function<void(std::size_t piece, const PieceArrays&)>& copy) override;
   Result<Pushed> push(const PushedGradient& gradient, Deadline by = Deadline::never()) override;
@@ -78,7 +79,7 @@ class SharedShard final : public HostShard {
                           Deadline by = Deadline::never()) override;
   Result<std::uint64_t> leave(double lr) override;
   Result<Joined> join() override;
-  Result<protocol::ShardState> state() const override { return current_state(); }
+  Result<protocol::ShardState> state() const override;
 
   /// Elements of weights that may be other in the last view than they were at `version`.
   std::vector<ChangedRange> changed_since(std::uint64_t version) const {
@@ -108,6 +109,7 @@ class SharedShard final : public HostShard {
     Commit from, to;
     protocol::ShardState state;
   };
+  Status status() const { return wait_.status ? wait_.status() : Status(); }
   View pin();
   /// The worker leaves, or another one in its name.
   Result<std::uint64_t> remove(int worker, double lr, Deadline by);
