@@ -17,7 +17,7 @@ namespace stormo::launch {
 namespace {
 
 /// A description holds an environment, which the kernel bounds far below this.
-constexpr std::size_t kMaxLine = 16u << 20;
+constexpr std::size_t kMaxDescription = 16u << 20;
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
 
 class Agent final : public RankListener {
@@ -26,67 +26,70 @@ class Agent final : public RankListener {
       : loop_(loop), orphans_(orphans), guard_(std::move(guard)), out_(loop, STDOUT_FILENO) {}
 
   Status run() {
-    tell({"hello", 0, 0, kVersion});
+    tell({AgentEvent::kHello, 0, 0, kVersion});
     STORMO_RETURN_IF_ERROR(loop_.watch_readable(STDIN_FILENO, [this] { read_input(); }));
     while (!input_ended_) {
       STORMO_RETURN_IF_ERROR(loop_.run_once(Deadline::never()));
-      if (ranks_) ranks_->pause_output(out_.pending() > FrameReader::kMaxPayload);
+      if (ranks_) ranks_->pause_output(out_.pending() > Frame::kMaxPayload);
     }
     if (ranks_) ranks_->end(Deadline::after(kLastOutputTime));
     return {};
   }
 
-  void on_started(Rank rank, pid_t pid) override { tell({"started", rank, pid, {}}); }
+  void on_started(Rank rank, pid_t pid) override { tell({AgentEvent::kStarted, rank, pid, {}}); }
   void on_output(Rank rank, Stream stream, std::string_view bytes) override {
-    tell({"output", rank, number(stream), std::string(bytes)});
+    tell({AgentEvent::kOutput, rank, number(stream), std::string(bytes)});
   }
   void on_output_end(Rank rank, Stream stream) override {
-    tell({"closed", rank, number(stream), {}});
+    tell({AgentEvent::kClosed, rank, number(stream), {}});
   }
-  void on_exited(Rank rank, int code) override { tell({"exited", rank, code, {}}); }
+  void on_exited(Rank rank, int code) override { tell({AgentEvent::kExited, rank, code, {}}); }
   void on_signalled(Rank rank, int signal, std::string_view why) override {
-    tell({"signalled", rank, signal, std::string(why)});
+    tell({AgentEvent::kSignalled, rank, signal, std::string(why)});
   }
   void on_message(std::string_view, std::string_view text) override {
-    tell({"message", 0, 0, std::string(text)});
+    tell({AgentEvent::kMessage, 0, 0, std::string(text)});
   }
   void on_host_lost(int, std::string_view) override {}
 
  private:
   static int number(Stream stream) { return stream == Stream::kOutput ? 1 : 2; }
-  void tell(const Frame& frame) { out_.push(encode(frame)); }
+  void tell(const Frame& frame) { out_.push(to_bytes(frame)); }
 
   void read_input() {
     std::array<char, 64 * 1024> buffer;
     const ssize_t n = ::read(STDIN_FILENO, buffer.data(), buffer.size());
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    if (n <= 0 || line_.size() > kMaxLine) {
+    if (n <= 0) {
       loop_.forget(STDIN_FILENO);
       input_ended_ = true;
       return;
     }
-    line_.append(buffer.data(), static_cast<std::size_t>(n));
-    for (std::size_t end; (end = line_.find('\n')) != std::string::npos;) {
-      const std::string line = line_.substr(0, end);
-      line_.erase(0, end + 1);
-      take(line);
+    input_.append({buffer.data(), static_cast<std::size_t>(n)});
+    for (;;) {
+      const auto message = input_.next();
+      if (!message.ok()) return refuse(message.status());
+      if (!*message) return;
+      take(**message);
     }
   }
 
-  void take(const std::string& line) {
-    if (!guard_) {
-      if (const int signal = decode_signal(line); signal != 0 && ranks_)
-        ranks_->send_signal(signal);
-      return;
+  void take(std::string_view message) {
+    if (guard_) {
+      if (const Status status = start(message); !status.ok()) refuse(status);
+    } else if (const auto order = transport::decode<SignalOrder>("agent", message); !order.ok()) {
+      refuse(order.status());
+    } else if (ranks_) {
+      ranks_->send_signal(order->signal);
     }
-    const Status status = start(line);
-    if (!status.ok()) tell({"refused", 0, 0, status.message()});
   }
 
-  Status start(const std::string& line) {
+  void refuse(const Status& why) { tell({AgentEvent::kRefused, 0, 0, why.message()}); }
+
+  Status start(std::string_view description) {
     Guard guard = std::move(*guard_);
     guard_.reset();
-    STORMO_ASSIGN_OR_RETURN(const HostJob job, host_job_from_json(line));
+    STORMO_ASSIGN_OR_RETURN(const HostJob job, decode_host_job(description));
     if (::chdir(job.directory.c_str()) != 0)
       return errno_error(fmt::format("working directory '{}'", job.directory));
     STORMO_ASSIGN_OR_RETURN(ranks_,
@@ -99,7 +102,7 @@ class Agent final : public RankListener {
   std::optional<Guard> guard_;  ///< until it is handed to the ranks
   OutputQueue out_;
   std::unique_ptr<LocalRanks> ranks_;
-  std::string line_;
+  transport::FrameSplitter input_{"launcher", kMaxDescription};
   bool input_ended_ = false;
 };
 

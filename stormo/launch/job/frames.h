@@ -1,52 +1,68 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/transport/call/fields.h>
+#include <stormo/transport/call/frame.h>
 
 namespace stormo::launch {
 
-/// A message of an agent to the launcher: a line of JSON, followed by the bytes of `payload`.
-///   hello    payload: version        started  value: pid          output      value: 1 or 2
-///   closed   value: 1 or 2           exited   value: exit status  signalled   value: signal
-///   message  payload: text           refused  payload: why nothing was started
-/// The payload of signalled is the cause, if the host knows it.
-struct Frame {
-  std::string event;
-  Rank rank = 0;
-  int value = 0;
-  std::string payload;
-  bool operator==(const Frame&) const = default;
+/// Values are wire format: append only.
+enum class AgentEvent : std::uint8_t {
+  kHello = 1,      ///< payload: version
+  kStarted = 2,    ///< value: pid
+  kOutput = 3,     ///< value: 1 or 2
+  kClosed = 4,     ///< value: 1 or 2
+  kExited = 5,     ///< value: exit status
+  kSignalled = 6,  ///< value: signal; payload: the cause, if the host knows it
+  kMessage = 7,    ///< payload: text
+  kRefused = 8,    ///< payload: why nothing was started
 };
 
-std::string encode(const Frame& frame);
+/// A message of an agent to the launcher.
+struct Frame {
+  static constexpr std::size_t kMaxPayload = 1u << 20;
+  AgentEvent event = AgentEvent::kHello;
+  Rank rank = 0;
+  std::int32_t value = 0;
+  std::string payload = {};
+  bool operator==(const Frame&) const = default;
+};
+template <class V, transport::Like<Frame> T>
+void fields(V& visit, T& frame) {
+  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kRefused),
+        frame.rank, frame.value, transport::at_most(Frame::kMaxPayload, frame.payload));
+}
+/// As it is sent. A hello is a line of text, so that any version reads it.
+std::string to_bytes(const Frame& frame);
 
-/// Reads frames from a byte stream that arrives in arbitrary parts. Lines before the first frame
-/// are output of a login shell and passed to `on_noise`. Lengths are checked before data are
-/// stored.
+/// Reads frames from a byte stream that arrives in arbitrary parts. Lines before the hello are
+/// output of a login shell and passed to `on_noise`. Lengths are checked before data are stored.
 class FrameReader {
  public:
-  static constexpr std::size_t kMaxHeader = 4096;
-  static constexpr std::size_t kMaxPayload = 1u << 20;
+  static constexpr std::size_t kMaxLine = 4096;
 
   Status feed(std::string_view bytes, const std::function<void(Frame)>& on_frame,
               const std::function<void(std::string_view)>& on_noise);
 
  private:
-  Status take_header(std::string_view line, const std::function<void(std::string_view)>& on_noise);
-
-  std::string buffer_;
-  Frame frame_;
-  std::size_t payload_left_ = 0;
-  bool in_payload_ = false;
-  bool started_ = false;
+  std::string line_;
+  bool is_greeted_ = false;
+  transport::FrameSplitter frames_{"agent", Frame::kMaxPayload + 64};
 };
 
-/// Launcher to agent: {"signal": 15}; 0 when `line` is not one.
-std::string encode_signal(int signal);
-int decode_signal(std::string_view line);
+/// What the launcher tells an agent after the HostJob.
+struct SignalOrder {
+  std::int32_t signal = 0;
+};
+template <class V, transport::Like<SignalOrder> T>
+void fields(V& visit, T& order) {
+  visit("signal", transport::within(order.signal, 1, 64));
+}
 
 }  // namespace stormo::launch

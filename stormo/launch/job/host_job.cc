@@ -3,130 +3,46 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include <stormo/base/version.h>
-#include <stormo/launch/environment.h>
 #include <stormo/launch/openmp_waits.h>
 
 namespace stormo::launch {
 namespace {
 
-using nlohmann::json;
-
 std::string_view name_of(std::string_view assignment) {
   return assignment.substr(0, assignment.find('='));
-}
-
-/// JSON is text, an environment is bytes: escaped so that every byte survives.
-std::string to_latin1_utf8(const std::string& bytes) {
-  std::string out;
-  for (const char c : bytes) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u < 0x80) {
-      out += c;
-    } else {
-      out += static_cast<char>(0xc0 | (u >> 6));
-      out += static_cast<char>(0x80 | (u & 0x3f));
-    }
-  }
-  return out;
-}
-
-std::string from_latin1_utf8(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto u = static_cast<unsigned char>(text[i]);
-    if (u >= 0xc2 && u <= 0xc3 && i + 1 < text.size())
-      out += static_cast<char>(((u & 0x03) << 6) | (static_cast<unsigned char>(text[++i]) & 0x3f));
-    else
-      out += text[i];
-  }
-  return out;
-}
-
-json to_list(const std::vector<std::string>& texts) {
-  json list = json::array();
-  for (const std::string& t : texts) list.push_back(to_latin1_utf8(t));
-  return list;
-}
-
-std::vector<std::string> from_list(const json& list) {
-  std::vector<std::string> out;
-  for (const json& item : list) out.push_back(from_latin1_utf8(item.get<std::string>()));
-  return out;
 }
 
 std::string heartbeat_text(Duration d) {
   return fmt::format("{}ms", std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
 }
 
-Status check(const HostJob& job) {
-  const bool sound = !job.program.empty() && job.size >= 1 && job.size <= kMaxRanks &&
-                     job.local_size >= 1 && job.first_rank >= 0 &&
-                     job.first_rank <= job.size - job.local_size && job.cross_rank >= 0 &&
-                     job.cross_rank < job.cross_size;
-  return sound ? Status{} : Status(Code::kCorrupt, "job description: ranks out of bounds");
+/// Any version reads the first field.
+struct JobMessage {
+  std::string version;
+  std::string_view job;
+};
+template <class V, transport::Like<JobMessage> T>
+void fields(V& visit, T& message) {
+  visit("job description", message.version, transport::rest(message.job));
 }
 
 }  // namespace
 
-std::string to_json(const HostJob& job) {
-  return json{{"version", kVersion},
-              {"program", to_list(job.program)},
-              {"forks", job.forks},
-              {"directory", to_latin1_utf8(job.directory)},
-              {"environment", to_list(job.environment)},
-              {"host", job.host},
-              {"cross_rank", job.cross_rank},
-              {"cross_size", job.cross_size},
-              {"size", job.size},
-              {"first_rank", job.first_rank},
-              {"local_size", job.local_size},
-              {"store", job.store.text},
-              {"secret", job.secret.to_hex()},
-              {"interface", to_latin1_utf8(job.interface)},
-              {"ports", {job.ports.first, job.ports.last}},
-              {"heartbeat_ns", job.heartbeat_timeout.count()},
-              {"bind", to_string(job.bind)}}
-      .dump();
+std::string encode(const HostJob& job) {
+  return transport::encode(JobMessage{.version = kVersion, .job = transport::encode(job)});
 }
 
-Result<HostJob> host_job_from_json(std::string_view text) {
-  const json in = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!in.is_object()) return Status(Code::kCorrupt, "job description: not a JSON object");
-  HostJob job;
-  try {
-    const auto version = in.at("version").get<std::string>();
-    if (version != kVersion)
-      return Status(Code::kRefused,
-                    fmt::format("version {} of the launcher and {} of this host's stormo differ; "
-                                "install the same version on all hosts",
-                                version, kVersion));
-    job.program = from_list(in.at("program"));
-    in.at("forks").get_to(job.forks);
-    job.directory = from_latin1_utf8(in.at("directory").get<std::string>());
-    job.environment = from_list(in.at("environment"));
-    in.at("host").get_to(job.host);
-    in.at("cross_rank").get_to(job.cross_rank);
-    in.at("cross_size").get_to(job.cross_size);
-    in.at("size").get_to(job.size);
-    in.at("first_rank").get_to(job.first_rank);
-    in.at("local_size").get_to(job.local_size);
-    in.at("store").get_to(job.store.text);
-    job.interface = from_latin1_utf8(in.at("interface").get<std::string>());
-    in.at("ports").at(0).get_to(job.ports.first);
-    in.at("ports").at(1).get_to(job.ports.last);
-    job.heartbeat_timeout = Duration(in.at("heartbeat_ns").get<std::int64_t>());
-    STORMO_ASSIGN_OR_RETURN(job.bind, parse_bind_policy(in.at("bind").get<std::string>()));
-    if (const auto secret = in.at("secret").get<std::string>(); !secret.empty()) {
-      STORMO_ASSIGN_OR_RETURN(job.secret, transport::Secret::from_hex(secret));
-    }
-  } catch (const json::exception& e) {
-    return Status(Code::kCorrupt, fmt::format("job description: {}", e.what()));
+Result<HostJob> decode_host_job(std::string_view bytes) {
+  STORMO_ASSIGN_OR_RETURN(const auto message, transport::decode<JobMessage>("launcher", bytes));
+  if (message.version != kVersion) {
+    return Status(Code::kRefused,
+                  fmt::format("version {} of the launcher and {} of this host's stormo differ; "
+                              "install the same version on all hosts",
+                              message.version, kVersion));
   }
-  STORMO_RETURN_IF_ERROR(check(job));
-  return job;
+  return transport::decode<HostJob>("launcher", message.job);
 }
 
 std::vector<std::string> rank_environment(const HostJob& job, int local_rank, const Cpus& cpus,

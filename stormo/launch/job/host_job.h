@@ -2,19 +2,22 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/launch/environment.h>
 #include <stormo/launch/process/cpus.h>
+#include <stormo/transport/call/fields.h>
 #include <stormo/transport/store/store.h>
 
 namespace stormo::launch {
 
-/// Everything that one host needs to start its ranks of a job. A remote host gets it as one line of
-/// JSON on the agent's standard input.
+/// Everything that one host needs to start its ranks of a job. A remote host gets it on
+/// the agent's standard input.
 struct HostJob {
   std::vector<std::string> program;
   bool forks = false;                    ///< see LaunchOptions
@@ -35,9 +38,30 @@ struct HostJob {
   bool rank0_inherits_output = false;  ///< if it is a terminal of the launcher's own host
 };
 
-std::string to_json(const HostJob& job);
-/// Checks types and bounds: the text comes over a network.
-Result<HostJob> host_job_from_json(std::string_view text);
+template <class V, transport::Like<HostJob> T>
+void fields(V& visit, T& job) {
+  std::string secret = job.secret.empty() ? "" : job.secret.to_hex();
+  visit("job description", job.program, job.forks, job.directory, job.environment, job.host,
+        job.cross_rank, job.cross_size, transport::within(job.size, 1, kMaxRanks), job.first_rank,
+        transport::within(job.local_size, 1, kMaxRanks), job.store.text, secret, job.interface,
+        job.ports.first, job.ports.last, job.heartbeat_timeout,
+        transport::within(job.bind, BindPolicy::kAuto, BindPolicy::kNone));
+  visit.require(!job.program.empty() && job.first_rank >= 0 &&
+                    job.first_rank <= job.size - job.local_size && job.cross_rank >= 0 &&
+                    job.cross_rank < job.cross_size,
+                "ranks out of bounds");
+  if constexpr (!std::is_const_v<T>) {
+    Result<transport::Secret> given = transport::Secret::from_hex(secret);
+    visit.require(secret.empty() || given.ok(), "not a secret");
+    if (given.ok()) job.secret = *std::move(given);
+  }
+  transport::cleanse(secret);
+}
+
+/// With the version of this program.
+std::string encode(const HostJob& job);
+/// Checks the version and bounds: the bytes come over a network.
+Result<HostJob> decode_host_job(std::string_view bytes);
 
 /// The threads of each rank that the variables name, see threads_per_rank(); 0: none.
 Result<int> given_threads(const std::vector<std::string>& environment);

@@ -89,14 +89,14 @@ Result<std::unique_ptr<RemoteHost>> RemoteHost::start(EventLoop& loop, const Hos
   STORMO_RETURN_IF_ERROR(loop.watch_readable(self->output_.get(), [self] { self->read_frames(); }));
   STORMO_RETURN_IF_ERROR(loop.watch_readable(self->errors_.get(), [self] { self->read_errors(); }));
   self->requests_ = std::make_unique<OutputQueue>(loop, self->input_.get());
-  self->requests_->push(to_json(job) + "\n");
+  self->requests_->push(transport::frame(encode(job)));
   return remote;
 }
 
 RemoteHost::~RemoteHost() { end(Deadline::after(Duration::zero())); }
 
 void RemoteHost::send_signal(int signal) {
-  if (!lost_) requests_->push(encode_signal(signal));
+  if (!lost_) requests_->push(transport::frame(transport::encode(SignalOrder{signal})));
 }
 
 void RemoteHost::pause_output(bool paused) {
@@ -141,29 +141,27 @@ void RemoteHost::read_errors() {
 void RemoteHost::take(const Frame& frame) {
   if (lost_) return;
   const Stream stream = frame.value == 2 ? Stream::kError : Stream::kOutput;
-  if (frame.event == "hello") {
-    answers_by_ = TimePoint::max();
-    if (frame.payload != kVersion)
-      lose(
+  const bool is_of_rank =
+      frame.event >= AgentEvent::kStarted && frame.event <= AgentEvent::kSignalled;
+  if (is_of_rank && !owns(frame.rank)) {
+    return lose(fmt::format("speaks for rank {}, which it does not have", frame.rank));
+  }
+  switch (frame.event) {
+    case AgentEvent::kHello:
+      answers_by_ = TimePoint::max();
+      if (frame.payload == kVersion) return;
+      return lose(
           fmt::format("runs version {} of this program, the launcher {}; install the same on all "
                       "hosts",
                       frame.payload, kVersion));
-  } else if (frame.event == "refused") {
-    lose(frame.payload);
-  } else if (frame.event == "message") {
-    listener_.on_message(host_, frame.payload);
-  } else if (!owns(frame.rank)) {
-    lose(fmt::format("speaks for rank {}, which it does not have", frame.rank));
-  } else if (frame.event == "started") {
-    listener_.on_started(frame.rank, frame.value);
-  } else if (frame.event == "output") {
-    listener_.on_output(frame.rank, stream, frame.payload);
-  } else if (frame.event == "closed") {
-    listener_.on_output_end(frame.rank, stream);
-  } else if (frame.event == "exited") {
-    listener_.on_exited(frame.rank, frame.value);
-  } else if (frame.event == "signalled") {
-    listener_.on_signalled(frame.rank, frame.value, frame.payload);
+    case AgentEvent::kRefused: return lose(frame.payload);
+    case AgentEvent::kMessage: return listener_.on_message(host_, frame.payload);
+    case AgentEvent::kStarted: return listener_.on_started(frame.rank, frame.value);
+    case AgentEvent::kOutput: return listener_.on_output(frame.rank, stream, frame.payload);
+    case AgentEvent::kClosed: return listener_.on_output_end(frame.rank, stream);
+    case AgentEvent::kExited: return listener_.on_exited(frame.rank, frame.value);
+    case AgentEvent::kSignalled:
+      return listener_.on_signalled(frame.rank, frame.value, frame.payload);
   }
 }
 

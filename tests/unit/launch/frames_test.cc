@@ -22,13 +22,14 @@ struct Heard {
 };
 
 TEST(Frames, SurviveAnyCut) {
-  const std::vector<Frame> sent{{"hello", 0, 0, "0.1.0"},
-                                {"output", 3, 2, std::string("a\n{\"event\"\0\xff", 11)},
-                                {"output", 3, 1, ""},
-                                {"exited", 4, 7, ""},
-                                {"message", 0, 0, "line\n"}};
+  const std::vector<Frame> sent{
+      {AgentEvent::kHello, 0, 0, "0.1.0"},
+      {AgentEvent::kOutput, 3, 2, std::string("a\nstormo agent\0\xff", 16)},
+      {AgentEvent::kOutput, 3, 1, ""},
+      {AgentEvent::kExited, 4, 7, ""},
+      {AgentEvent::kMessage, 0, 0, "line\n"}};
   std::string stream = "Welcome to b\nlast login: never\n";
-  for (const Frame& f : sent) stream += encode(f);
+  for (const Frame& f : sent) stream += to_bytes(f);
   for (std::size_t piece : {1u, 2u, 3u, 7u, 64u, 4096u}) {
     FrameReader reader;
     Heard heard;
@@ -42,37 +43,38 @@ TEST(Frames, SurviveAnyCut) {
 TEST(Frames, NoiseAfterTheFirstFrameIsAnError) {
   FrameReader reader;
   Heard heard;
-  ASSERT_TRUE(heard.feed(reader, encode({"hello", 0, 0, "x"})).ok());
+  ASSERT_TRUE(heard.feed(reader, to_bytes({AgentEvent::kHello, 0, 0, "x"})).ok());
   EXPECT_FALSE(heard.feed(reader, "surprise\n").ok());
 }
 
 TEST(Frames, LengthsAreBounded) {
   Heard heard;
   FrameReader a;
-  EXPECT_FALSE(heard
-                   .feed(a, R"({"event":"output","rank":0,"value":1,"bytes":99999999999})"
-                            "\n")
-                   .ok());
+  ASSERT_TRUE(heard.feed(a, to_bytes({AgentEvent::kHello, 0, 0, "x"})).ok());
+  EXPECT_FALSE(heard.feed(a, transport::begin_of_frame("", Frame::kMaxPayload + 65)).ok());
   FrameReader b;
-  EXPECT_FALSE(heard.feed(b, std::string(FrameReader::kMaxHeader + 1, 'x')).ok());
+  EXPECT_FALSE(heard.feed(b, std::string(FrameReader::kMaxLine + 1, 'x')).ok());
 }
 
 TEST(Frames, RandomBytesNeverCrash) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     Rng rng(seed, "frames");
-    std::string bytes = encode({"output", 1, 1, "abc"});
+    std::string bytes =
+        to_bytes({AgentEvent::kHello, 0, 0, "x"}) + to_bytes({AgentEvent::kOutput, 1, 1, "abc"});
     for (int i = 0; i < 4; ++i) bytes[rng.below(bytes.size())] = static_cast<char>(rng.below(256));
     FrameReader reader;
     Heard heard;
     (void)heard.feed(reader, bytes);
-    EXPECT_LE(heard.frames.size(), 1u);
+    EXPECT_LE(heard.frames.size(), 2u);
   }
 }
 
 TEST(Signals, RoundTripAndBounds) {
-  EXPECT_EQ(decode_signal(encode_signal(15)), 15);
-  for (const char* bad : {"", "{}", R"({"signal":0})", R"({"signal":"15"})", R"({"signal":900})"})
-    EXPECT_EQ(decode_signal(bad), 0) << bad;
+  const auto read = [](int signal) {
+    return transport::decode<SignalOrder>("agent", transport::encode(SignalOrder{signal}));
+  };
+  EXPECT_EQ(read(15)->signal, 15);
+  for (const int bad : {-1, 0, 65, 900}) EXPECT_FALSE(read(bad).ok()) << bad;
 }
 
 TEST(LineSplitter, CutsAtNewlinesOnly) {
