@@ -1,3 +1,4 @@
+#include <stormo/base/wait_until.h>
 #include <stormo/comm/pending_operation.h>
 
 namespace stormo::comm {
@@ -52,9 +53,7 @@ bool PendingOperation::done() const {
 Status PendingOperation::wait(Deadline by) {
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return done_; };
-  if (by.is_never()) {
-    changed_.wait(lock, is_done);
-  } else if (!changed_.wait_until(lock, by.when(), is_done)) {
+  if (!wait_until(changed_, lock, by, is_done)) {
     return {Code::kDeadlineExceeded, "the operation is still pending"};
   }
   return outcome_;

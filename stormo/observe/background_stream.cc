@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include <stormo/base/wait_until.h>
+
 namespace stormo::observe {
 namespace {
 
@@ -63,11 +65,7 @@ std::streamsize BackgroundStream::xsputn(const char* bytes, std::streamsize size
 bool BackgroundStream::finish(Deadline by) {
   std::unique_lock lock(mutex_);
   const auto written = [this] { return kept_.empty(); };
-  if (by.is_never()) {
-    changed_.wait(lock, written);
-  } else if (!changed_.wait_until(lock, by.when(), written)) {
-    return false;
-  }
+  if (!wait_until(changed_, lock, by, written)) return false;
   return !lost_;
 }
 

@@ -56,9 +56,9 @@ std::vector<std::string> seeds() {
   const std::vector<StoreRequest> requests = {
       {StoreOp::kSet, 1, 0, "rank/0", "value"}, {StoreOp::kSetIfAbsent, 2, 0, "failure", "why"},
       {StoreOp::kGet, 3, 0, "rank/0", {}},      {StoreOp::kCancel, 3, 0, {}, {}},
-      {StoreOp::kAdd, 4, -7, "counter", {}},    {StoreOp::kWatch, 5, 0, "failure", {}},
-      {StoreOp::kWill, 6, 500, "failure", "x"}, {StoreOp::kBeat, 0, 0, {}, "step 12"},
-      {StoreOp::kGoodbye, 7, 0, {}, {}},        {StoreOp::kErase, 8, 0, "rank/0", {}}};
+      {StoreOp::kWatch, 5, 0, "failure", {}},   {StoreOp::kWill, 6, 500, "failure", "x"},
+      {StoreOp::kBeat, 0, 0, {}, "step 12"},    {StoreOp::kGoodbye, 7, 0, {}, {}},
+      {StoreOp::kErase, 8, 0, "rank/0", {}}};
   std::string session(1, '\x10');
   std::vector<std::string> all;
   for (const StoreRequest& r : requests) {

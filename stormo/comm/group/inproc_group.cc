@@ -2,6 +2,7 @@
 #include <map>
 #include <mutex>
 
+#include <stormo/base/wait_until.h>
 #include <stormo/comm/group/group.h>
 #include <stormo/transport/inproc/inproc.h>
 
@@ -23,9 +24,7 @@ class InprocConnector final : public Connector {
     ++gathering.arrived;
     changed_.notify_all();
     const auto complete = [&] { return gathering.arrived == m.size(); };
-    if (by.is_never()) {
-      changed_.wait(lock, complete);
-    } else if (!changed_.wait_until(lock, by.when(), complete)) {
+    if (!wait_until(changed_, lock, by, complete)) {
       return Status(Code::kDeadlineExceeded, "the members did not all arrive in time");
     }
     transport::InprocRank& mine = gathering.ranks[static_cast<std::size_t>(m.rank)];

@@ -33,8 +33,7 @@ struct Frame {
   std::string payload = {};
   bool operator==(const Frame&) const = default;
 };
-template <class V, transport::Like<Frame> T>
-void fields(V& visit, T& frame) {
+void fields(auto& visit, transport::Like<Frame> auto& frame) {
   visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kRefused),
         frame.rank, frame.value, transport::at_most(Frame::kMaxPayload, frame.payload));
 }
@@ -60,8 +59,7 @@ class FrameReader {
 struct SignalOrder {
   std::int32_t signal = 0;
 };
-template <class V, transport::Like<SignalOrder> T>
-void fields(V& visit, T& order) {
+void fields(auto& visit, transport::Like<SignalOrder> auto& order) {
   visit("signal", transport::within(order.signal, 1, 64));
 }
 

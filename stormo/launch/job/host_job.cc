@@ -23,8 +23,7 @@ struct JobMessage {
   std::string version;
   std::string_view job;
 };
-template <class V, transport::Like<JobMessage> T>
-void fields(V& visit, T& message) {
+void fields(auto& visit, transport::Like<JobMessage> auto& message) {
   visit("job description", message.version, transport::rest(message.job));
 }
 

@@ -38,8 +38,7 @@ struct HostJob {
   bool rank0_inherits_output = false;  ///< if it is a terminal of the launcher's own host
 };
 
-template <class V, transport::Like<HostJob> T>
-void fields(V& visit, T& job) {
+void fields(auto& visit, transport::Like<HostJob> auto& job) {
   std::string secret = job.secret.empty() ? "" : job.secret.to_hex();
   visit("job description", job.program, job.forks, job.directory, job.environment, job.host,
         job.cross_rank, job.cross_size, transport::within(job.size, 1, kMaxRanks), job.first_rank,
@@ -50,7 +49,7 @@ void fields(V& visit, T& job) {
                     job.first_rank <= job.size - job.local_size && job.cross_rank >= 0 &&
                     job.cross_rank < job.cross_size,
                 "ranks out of bounds");
-  if constexpr (!std::is_const_v<T>) {
+  if constexpr (!std::is_const_v<std::remove_reference_t<decltype(job)>>) {
     Result<transport::Secret> given = transport::Secret::from_hex(secret);
     visit.require(secret.empty() || given.ok(), "not a secret");
     if (given.ok()) job.secret = *std::move(given);

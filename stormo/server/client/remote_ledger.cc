@@ -9,21 +9,15 @@ Status RemoteLedger::deal(const Terms& terms) {
 }
 
 Result<Ledger::Terms> RemoteLedger::terms() {
-  STORMO_ASSIGN_OR_RETURN(const std::string reply,
-                          link_->call({.op = DataOp::kTerms, .given = {}}));
-  return decode<Terms>(reply);
+  return link_->ask<Terms>({.op = DataOp::kTerms, .given = {}});
 }
 
 Result<Ledger::Turn> RemoteLedger::next(const Outcome& outcome) {
-  STORMO_ASSIGN_OR_RETURN(const std::string reply,
-                          link_->call({.op = DataOp::kNext, .given = {}, .outcome = outcome}));
-  return decode<Turn>(reply);
+  return link_->ask<Turn>({.op = DataOp::kNext, .given = {}, .outcome = outcome});
 }
 
 Result<Ledger::Turn> RemoteLedger::look() {
-  STORMO_ASSIGN_OR_RETURN(const std::string reply,
-                          link_->call({.op = DataOp::kLookAtLedger, .given = {}}));
-  return decode<Turn>(reply);
+  return link_->ask<Turn>({.op = DataOp::kLookAtLedger, .given = {}});
 }
 
 Status RemoteLedger::wait(Deadline by) {

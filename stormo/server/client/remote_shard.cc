@@ -279,19 +279,16 @@ Result<std::uint64_t> RemoteShard::leave(double lr) {
   settle();
   DataRequest asked = request(DataOp::kLeave);
   asked.lr = lr;
-  STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(std::move(asked)));
-  return decode<std::uint64_t>(reply);
+  return link_->ask<std::uint64_t>(std::move(asked));
 }
 
 Result<Shard::Joined> RemoteShard::join() {
   settle();
-  STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(request(DataOp::kJoin)));
-  return decode<Joined>(reply);
+  return link_->ask<Joined>(request(DataOp::kJoin));
 }
 
 Result<protocol::ShardState> RemoteShard::state() const {
-  STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(request(DataOp::kState)));
-  return decode<protocol::ShardState>(reply);
+  return link_->ask<protocol::ShardState>(request(DataOp::kState));
 }
 
 }  // namespace stormo::server

@@ -17,16 +17,12 @@ constexpr Duration kPauseBeforeDial =
 
 DataLink::DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part, bool coordinates)
     : servers_(std::move(servers)), part_(part), coordinates_(coordinates) {
-  thread_ = std::thread([this] { run(); });
+  loop_.start([this] { turn(); });
 }
 
 DataLink::~DataLink() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_stopping_ = true;
-  }
-  waker_.wake();
-  thread_.join();
+  loop_.stop();
+  fail_all(Status(Code::kCancelled, "the worker has closed its session"));
 }
 
 std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payload, ByteRanges sink,
@@ -41,7 +37,7 @@ std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payloa
     call->request.id = next_id_++;
     calls_.push_back(call);
   }
-  waker_.wake();
+  loop_.wake();
   return call;
 }
 
@@ -67,17 +63,6 @@ Result<std::string> DataLink::finish(const std::shared_ptr<DataCall>& call) {
 std::optional<Status> DataLink::outcome(const std::shared_ptr<DataCall>& call) {
   const std::lock_guard lock(mutex_);
   return call->is_done ? std::optional(call->status) : std::nullopt;
-}
-
-void DataLink::run() {
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (is_stopping_) break;
-    }
-    turn();
-  }
-  fail_all(Status(Code::kCancelled, "the worker has closed its session"));
 }
 
 bool DataLink::has_calls() {
@@ -107,7 +92,7 @@ void DataLink::turn() {
     case Stage::kReady: fd = socket_.get();
   }
   if (sending_) events |= POLLOUT;
-  (void)waker_.wait(fd, events, due, kMaxPollMs);
+  (void)loop_.wait(fd, events, due, kMaxPollMs);
   const TimePoint now = std::chrono::steady_clock::now();
   if (const Status status = find_server(now); !status.ok()) return fail_all(status);
   if (stage_ == Stage::kApart || stage_ == Stage::kDialing) dial(now);
@@ -131,14 +116,9 @@ Status DataLink::find_server(TimePoint now) {
 void DataLink::dial(TimePoint now) {
   if (stage_ == Stage::kApart) {
     if (now < next_dial_ || !has_calls()) return;
-    const ServerLink::Options& options = control().options();
-    auto addresses = transport::resolve(options.server);
-    if (!addresses.ok() || addresses->empty()) return disconnect(now);
-    transport::Hello hello;
-    hello.purpose = transport::Purpose::kServer;
-    hello.from = options.hello.worker;
-    dialer_ = std::make_unique<transport::Dialer>(
-        transport::Dialer::Options{std::move(*addresses), options.secret, hello});
+    auto dialer = ServerLink::dial(control().options());
+    if (!dialer.ok()) return disconnect(now);
+    dialer_ = *std::move(dialer);
     stage_ = Stage::kDialing;
   }
   if (!dialer_->step(now)) return;

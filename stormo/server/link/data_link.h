@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -19,7 +18,7 @@
 #include <stormo/server/message/server_message.h>
 #include <stormo/transport/call/frame.h>
 #include <stormo/transport/call/frame_connection.h>
-#include <stormo/transport/call/waker.h>
+#include <stormo/transport/call/loop_thread.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/net/socket.h>
 
@@ -65,12 +64,17 @@ class DataLink {
   Result<std::string> call(DataRequest request, ByteRanges payload = {}, ByteRanges sink = {}) {
     return finish(start(std::move(request), std::move(payload), std::move(sink)));
   }
+  /// The result as what it is.
+  template <class T>
+  Result<T> ask(DataRequest request) {
+    STORMO_ASSIGN_OR_RETURN(const std::string result, call(std::move(request)));
+    return decode<T>(result);
+  }
 
  private:
   enum class Stage { kApart, kDialing, kAttaching, kReady };
 
   void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over);
-  void run();
   void turn();
   bool has_calls();
   void dial(TimePoint now);
@@ -90,7 +94,6 @@ class DataLink {
   std::vector<std::shared_ptr<ServerLink>> servers_;
   const int part_;
   const bool coordinates_;
-  transport::Waker waker_;
   // of the thread
   std::size_t current_ = 0;  // of servers_
   Stage stage_ = Stage::kApart;
@@ -108,8 +111,7 @@ class DataLink {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<DataCall>> calls_;  // without a reply, in order
   std::uint64_t next_id_ = 1;
-  bool is_stopping_ = false;
-  std::thread thread_;
+  transport::LoopThread loop_;
 };
 
 }  // namespace stormo::server

@@ -50,18 +50,10 @@ Result<std::unique_ptr<ServerLink>> ServerLink::connect(Options options, Deadlin
 
 Status ServerLink::start() {
   timeout_ = Duration(options_.hello.timeout_ns);
-  STORMO_RETURN_IF_ERROR(waker_.status());
-  thread_ = std::thread([this] { run(); });
+  STORMO_RETURN_IF_ERROR(loop_.status());
+  heard_ = last_turn_ = std::chrono::steady_clock::now();
+  loop_.start([this] { turn(); });
   return {};
-}
-
-ServerLink::~ServerLink() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_stopping_ = true;
-  }
-  waker_.wake();
-  if (thread_.joinable()) thread_.join();
 }
 
 Result<std::string> ServerLink::ask(ServerOp op, std::string body, Deadline by) {
@@ -69,7 +61,7 @@ Result<std::string> ServerLink::ask(ServerOp op, std::string body, Deadline by) 
   const std::uint32_t id = next_id_++;
   question_ =
       Question{.id = id, .request = encode(ServerRequest{.op = op, .id = id, .body = body})};
-  waker_.wake();
+  loop_.wake();
   (void)wait_until(changed_, lock, by,
                    [&] { return question_->answer || options_.health->failed(); });
   std::optional<Result<std::string>> answer = std::move(question_->answer);
@@ -78,17 +70,6 @@ Result<std::string> ServerLink::ask(ServerOp op, std::string body, Deadline by) 
   STORMO_RETURN_IF_ERROR(options_.health->status());
   return Status(Code::kDeadlineExceeded, fmt::format("the server at {} has not answered in time",
                                                      transport::to_string(options_.server)));
-}
-
-void ServerLink::run() {
-  heard_ = last_turn_ = std::chrono::steady_clock::now();
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (is_stopping_) return;
-    }
-    turn();
-  }
 }
 
 /// Waits for something to do, and does it.
@@ -106,7 +87,7 @@ void ServerLink::turn() {
     events = dialer_->poll_events();
     due = dialer_->wake_at();
   }
-  (void)waker_.wait(fd, events, due, kMaxPollMs);
+  (void)loop_.wait(fd, events, due, kMaxPollMs);
   if (is_lost) {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
@@ -120,16 +101,22 @@ void ServerLink::turn() {
   if (!is_lost) look_whether_lost(now);
 }
 
+Result<std::unique_ptr<transport::Dialer>> ServerLink::dial(const Options& options) {
+  STORMO_ASSIGN_OR_RETURN(auto addresses, transport::resolve(options.server));
+  if (addresses.empty()) return io_error("it has no address");
+  transport::Hello hello;
+  hello.purpose = transport::Purpose::kServer;
+  hello.from = options.hello.worker;
+  return std::make_unique<transport::Dialer>(
+      transport::Dialer::Options{std::move(addresses), options.secret, hello});
+}
+
 void ServerLink::dial(TimePoint now) {
   if (now < next_dial_) return;
   if (!dialer_) {
-    auto addresses = transport::resolve(options_.server);
-    if (!addresses.ok() || addresses->empty()) return disconnect(now, addresses.status());
-    transport::Hello hello;
-    hello.purpose = transport::Purpose::kServer;
-    hello.from = options_.hello.worker;
-    dialer_ = std::make_unique<transport::Dialer>(
-        transport::Dialer::Options{std::move(*addresses), options_.secret, hello});
+    auto dialer = dial(options_);
+    if (!dialer.ok()) return disconnect(now, dialer.status());
+    dialer_ = *std::move(dialer);
   }
   const bool is_finished = dialer_->step(now);
   if (!is_finished) {

@@ -7,13 +7,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/server/message/server_message.h>
 #include <stormo/transport/call/frame_connection.h>
-#include <stormo/transport/call/waker.h>
+#include <stormo/transport/call/loop_thread.h>
 #include <stormo/transport/health.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/net/secret.h>
@@ -52,7 +51,7 @@ class ServerLink {
   /// Connects and says hello, at most until `by`: the server may start later, and a process that
   /// had the worker's number may still be there.
   static Result<std::unique_ptr<ServerLink>> connect(Options options, Deadline by);
-  ~ServerLink();
+  ~ServerLink() { loop_.stop(); }
 
   /// Blocks until the answer, at most until `by`. One call at a time. A request may be sent twice,
   /// when the connection breaks.
@@ -65,6 +64,8 @@ class ServerLink {
     if (options_.on_wait) options_.on_wait();
     return status();
   }
+  /// To a server, in the name of a worker. A failure when it has no address.
+  static Result<std::unique_ptr<transport::Dialer>> dial(const Options& options);
   /// What status() says of a lost server, whoever has noticed it.
   static Status lost(const transport::HostPort& server, const std::string& why,
                      Code code = Code::kPeerLost);
@@ -84,7 +85,6 @@ class ServerLink {
   ServerLink(Options options, bool may_start_later)
       : options_(std::move(options)), may_start_later_(may_start_later) {}
   Status start();
-  void run();
   void turn();
   void dial(TimePoint now);
   Status talk(TimePoint now);
@@ -97,7 +97,6 @@ class ServerLink {
   const Options options_;
   const bool may_start_later_;
   Duration timeout_{};
-  transport::Waker waker_;
   // of the link's thread
   std::unique_ptr<transport::Dialer> dialer_;
   std::optional<transport::FrameConnection> connection_;
@@ -114,8 +113,7 @@ class ServerLink {
   std::string busy_;  // why the server had no place for this worker
   std::optional<Question> question_;
   std::uint32_t next_id_ = 4;
-  bool is_stopping_ = false;
-  std::thread thread_;
+  transport::LoopThread loop_;
 };
 
 }  // namespace stormo::server

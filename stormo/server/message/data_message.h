@@ -20,12 +20,10 @@
 
 namespace stormo::optim {
 
-template <class V, transport::Like<VectorTerm> T>
-void fields(V& visit, T& term) {
+void fields(auto& visit, transport::Like<VectorTerm> auto& term) {
   visit("vector program", term.factor, term.vector);
 }
-template <class V, transport::Like<VectorStep> T>
-void fields(V& visit, T& step) {
+void fields(auto& visit, transport::Like<VectorStep> auto& step) {
   visit("vector program",
         transport::within(step.kind, VectorStep::Kind::kGradient, VectorStep::Kind::kUpdate),
         step.to, step.lr, step.terms);
@@ -34,23 +32,19 @@ void fields(V& visit, T& step) {
 }  // namespace stormo::optim
 namespace stormo::protocol {
 
-template <class V, transport::Like<PushDecision> T>
-void fields(V& visit, T& decision) {
+void fields(auto& visit, transport::Like<PushDecision> auto& decision) {
   visit("decision about a push",
         transport::within(decision.action, PushAction::kWait, PushAction::kAddAndUpdate),
         decision.staleness, decision.gradient_factor, decision.rate_factor);
 }
-template <class V, transport::Like<Staleness> T>
-void fields(V& visit, T& staleness) {
+void fields(auto& visit, transport::Like<Staleness> auto& staleness) {
   visit("staleness", staleness.count, staleness.sum, staleness.max, staleness.histogram);
 }
-template <class V, transport::Like<WorkerState> T>
-void fields(V& visit, T& worker) {
+void fields(auto& visit, transport::Like<WorkerState> auto& worker) {
   visit("state of a worker", worker.reads, worker.pushes, worker.version_read, worker.dropped,
         worker.version_used, worker.active, worker.staleness);
 }
-template <class V, transport::Like<ShardState> T>
-void fields(V& visit, T& state) {
+void fields(auto& visit, transport::Like<ShardState> auto& state) {
   constexpr std::size_t kMostWorkers = server::ShardMemory::kMaxWorkers;
   visit("state of a shard", state.version, state.pending, state.pending_weight, state.pending_loss,
         state.counted, transport::at_most(kMostWorkers, state.workers));
@@ -112,18 +106,15 @@ struct RowsHead {
   std::int64_t row_length = 0;  ///< elements
   bool operator==(const RowsHead&) const = default;
 };
-template <class V, Like<RowsHead> T>
-void fields(V& visit, T& rows) {
+void fields(auto& visit, Like<RowsHead> auto& rows) {
   visit("list of rows", rows.count, rows.row_length);
 }
 
-template <class V, Like<Ledger::Terms> T>
-void fields(V& visit, T& terms) {
+void fields(auto& visit, Like<Ledger::Terms> auto& terms) {
   visit("terms of the ledger", terms.first_step, terms.steps, terms.first_sample, terms.by_speed,
         terms.portions);
 }
-template <class V, Like<Ledger::Outcome> T>
-void fields(V& visit, T& outcome) {
+void fields(auto& visit, Like<Ledger::Outcome> auto& outcome) {
   visit("outcome", outcome.loss_sum, outcome.samples);
 }
 
@@ -156,8 +147,7 @@ struct DataRequest {
   std::uint64_t origin = 0;  ///< the id that the worker gave it
   std::string result = {};   ///< what it must give
 };
-template <class V, Like<DataRequest> T>
-void fields(V& visit, T& r) {
+void fields(auto& visit, Like<DataRequest> auto& r) {
   visit("request", transport::within(r.op, DataOp::kRead, DataOp::kElect), r.shard, r.id,
         transport::within(r.patience_ns, -1, std::numeric_limits<std::int64_t>::max()), r.version,
         r.sequence, r.piece, r.signal, r.step, r.term, r.lr, r.alpha, r.gradient_scale, r.weight,
@@ -178,33 +168,24 @@ struct ViewHead {
   bool has_changes = false;
   std::uint64_t ranges = 0, bytes = 0;  ///< their number, and bytes of their elements
 };
-template <class V, Like<ViewHead> T>
-void fields(V& visit, T& view) {
+void fields(auto& visit, Like<ViewHead> auto& view) {
   visit("version", view.version, view.commit, view.updates, view.has_changes, view.ranges,
         view.bytes);
 }
-template <class V, Like<Shard::Pushed> T>
-void fields(V& visit, T& pushed) {
+void fields(auto& visit, Like<Shard::Pushed> auto& pushed) {
   visit("answer to a push", pushed.decision, pushed.commit);
 }
-template <class V, Like<Shard::Joined> T>
-void fields(V& visit, T& joined) {
+void fields(auto& visit, Like<Shard::Joined> auto& joined) {
   visit("answer to a join", joined.sequence, joined.commit);
 }
-template <class V, Like<StepTask> T>
-void fields(V& visit, T& task) {
-  visit("task", task.part, task.step);
-}
-template <class V, Like<Ledger::Totals> T>
-void fields(V& visit, T& totals) {
+void fields(auto& visit, Like<StepTask> auto& task) { visit("task", task.part, task.step); }
+void fields(auto& visit, Like<Ledger::Totals> auto& totals) {
   visit("totals", totals.loss_sum, totals.samples);
 }
-template <class V, Like<Ledger::Losses> T>
-void fields(V& visit, T& losses) {
+void fields(auto& visit, Like<Ledger::Losses> auto& losses) {
   visit("losses", losses.worker, losses.lost, losses.came_back);
 }
-template <class V, Like<Ledger::Turn> T>
-void fields(V& visit, T& turn) {
+void fields(auto& visit, Like<Ledger::Turn> auto& turn) {
   constexpr std::size_t kMostWorkers = ShardMemory::kMaxWorkers;
   visit("turn", turn.task, turn.ends_share, turn.all_done, turn.stop_signal, turn.totals,
         turn.position, turn.others, turn.again, turn.is_computed,
@@ -219,8 +200,7 @@ struct Attachment {
   bool coordinates = false;  ///< for the run's coordinator, in the process of worker 0
   bool operator==(const Attachment&) const = default;
 };
-template <class V, Like<Attachment> T>
-void fields(V& visit, T& attachment) {
+void fields(auto& visit, Like<Attachment> auto& attachment) {
   visit("attachment", attachment.worker, attachment.part, attachment.token, attachment.coordinates);
 }
 

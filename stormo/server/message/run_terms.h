@@ -14,8 +14,7 @@
 
 namespace stormo::optim {
 
-template <class V, transport::Like<Options> T>
-void fields(V& visit, T& o) {
+void fields(auto& visit, transport::Like<Options> auto& o) {
   visit("options of the optimizer",
         transport::within(o.kind, Options::Kind::kSgd, Options::Kind::kLbfgs), o.nesterov, o.lr,
         o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.alpha, o.trust,
@@ -25,8 +24,7 @@ void fields(V& visit, T& o) {
 }  // namespace stormo::optim
 namespace stormo::protocol {
 
-template <class V, transport::Like<PolicyOptions> T>
-void fields(V& visit, T& p) {
+void fields(auto& visit, transport::Like<PolicyOptions> auto& p) {
   using Kind = PolicyOptions::Kind;
   visit("options of the policy", transport::within(p.kind, Kind::kSync, Kind::kAverage), p.bound,
         p.n, p.backups, p.portions, p.warm_start,
@@ -65,15 +63,13 @@ Status check(const RunTerms& terms);
 /// whose delay is compensated for.
 Status check_norms(const RunTerms& terms);
 
-template <class V, Like<ShardPiece> T>
-void fields(V& visit, T& piece) {
+void fields(auto& visit, Like<ShardPiece> auto& piece) {
   visit("piece", piece.parameter, transport::within(piece.begin, 0, kMaxPieceElements),
         transport::within(piece.end, 0, kMaxPieceElements),
         transport::within(piece.dtype, DType::kFloat32, DType::kFloat64));
   visit.require(piece.begin <= piece.end, "a piece that ends before it begins");
 }
-template <class V, Like<RunTerms> T>
-void fields(V& visit, T& terms) {
+void fields(auto& visit, Like<RunTerms> auto& terms) {
   visit("terms of the run", terms.facts, terms.pieces, terms.workers, terms.optimizer,
         terms.policy);
 }

@@ -16,16 +16,14 @@
 
 namespace stormo::transport {
 
-template <class V, Like<ProcessName> T>
-void fields(V& visit, T& process) {
+void fields(auto& visit, Like<ProcessName> auto& process) {
   visit("name of a process", process.pid, process.pid_namespace, process.started);
 }
 
 }  // namespace stormo::transport
 namespace stormo::protocol {
 
-template <class V, transport::Like<ChiefTerm> T>
-void fields(V& visit, T& chief) {
+void fields(auto& visit, transport::Like<ChiefTerm> auto& chief) {
   visit("term of a chief", chief.number, chief.worker);
 }
 
@@ -74,14 +72,12 @@ struct ServerRequest {
   std::uint32_t id = 0;   ///< chosen by the worker, returned in the reply
   std::string_view body;  ///< borrowed
 };
-template <class V, Like<ServerRequest> T>
-void fields(V& visit, T& request) {
+void fields(auto& visit, Like<ServerRequest> auto& request) {
   visit("request", transport::within(request.op, ServerOp::kHello, ServerOp::kFail), request.id,
         transport::rest(request.body));
 }
 
-template <class V, Like<Place> T>
-void fields(V& visit, T& place) {
+void fields(auto& visit, Like<Place> auto& place) {
   visit("place", transport::at_most(kMaxHostBytes, place.host), place.process);
 }
 
@@ -97,8 +93,7 @@ struct WorkerHello {
   std::string successor = {};  ///< with backups: address of the server that has a copy of this one
   bool operator==(const WorkerHello&) const = default;
 };
-template <class V, Like<WorkerHello> T>
-void fields(V& visit, T& hello) {
+void fields(auto& visit, Like<WorkerHello> auto& hello) {
   visit("hello of a worker", hello.worker, hello.workers, hello.server, hello.servers, hello.token,
         hello.timeout_ns, hello.place, hello.backups,
         transport::at_most(kMaxAddressBytes, hello.successor));
@@ -110,10 +105,7 @@ struct SharedFile {
   std::uint64_t bytes = 0;
   bool operator==(const SharedFile&) const = default;
 };
-template <class V, Like<SharedFile> T>
-void fields(V& visit, T& file) {
-  visit("memory file", file.fd, file.bytes);
-}
+void fields(auto& visit, Like<SharedFile> auto& file) { visit("memory file", file.fd, file.bytes); }
 
 struct ServerHello {
   Place place;
@@ -121,8 +113,7 @@ struct ServerHello {
   protocol::ChiefTerm chief = {};  ///< of the run, as far as the server knows
   bool operator==(const ServerHello&) const = default;
 };
-template <class V, Like<ServerHello> T>
-void fields(V& visit, T& hello) {
+void fields(auto& visit, Like<ServerHello> auto& hello) {
   visit("hello of a server", hello.place, hello.ledger, hello.chief);
 }
 
@@ -134,8 +125,7 @@ struct ServerNews {
   std::vector<std::int32_t> complaints = {};  ///< by a server: neighbours that it has lost
   bool operator==(const ServerNews&) const = default;
 };
-template <class V, Like<ServerNews> T>
-void fields(V& visit, T& news) {
+void fields(auto& visit, Like<ServerNews> auto& news) {
   visit("news of servers", news.chief, news.is_over, news.lost, news.complaints);
 }
 
@@ -145,8 +135,7 @@ struct WorkerBeat {
   ServerNews news = {};  ///< of the chief
   bool operator==(const WorkerBeat&) const = default;
 };
-template <class V, Like<WorkerBeat> T>
-void fields(V& visit, T& beat) {
+void fields(auto& visit, Like<WorkerBeat> auto& beat) {
   visit("beat of a worker", beat.state.progress, beat.state.steps, beat.state.waits,
         beat.state.finishes, transport::at_most(kMaxDoingBytes, beat.state.doing), beat.news);
 }

@@ -32,6 +32,12 @@ std::byte*& array_of(PieceArrays& arrays, const SharedShard& shard, std::size_t 
   return arrays.vectors[number];
 }
 
+template <class T>
+Result<std::string> encoded(const Result<T>& result) {
+  STORMO_RETURN_IF_ERROR(result.status());
+  return encode(*result);
+}
+
 }  // namespace
 
 void RequestExecutor::Answer::conclude(const Result<std::string>& outcome) {
@@ -180,19 +186,12 @@ Result<std::string> RequestExecutor::execute(const DataRequest& request, const s
     case DataOp::kExchange: return exchange(request, payload, answer, by);
     case DataOp::kSave: return save(request, answer);
     case DataOp::kSet: STORMO_RETURN_IF_ERROR(set(request, payload)); return std::string();
-    case DataOp::kLeave: {
-      STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, of.leave(request.lr));
-      return encode(commit);
-    }
+    case DataOp::kLeave: return encoded(of.leave(request.lr));
     case DataOp::kRun: {
       STORMO_ASSIGN_OR_RETURN(const auto program, decode<optim::VectorProgram>(request.program));
-      STORMO_ASSIGN_OR_RETURN(const std::vector<double> numbers, of.run(program));
-      return encode(numbers);
+      return encoded(of.run(program));
     }
-    case DataOp::kJoin: {
-      STORMO_ASSIGN_OR_RETURN(const Shard::Joined joined, of.join());
-      return encode(joined);
-    }
+    case DataOp::kJoin: return encoded(of.join());
     default: return encode(of.current_state());
   }
 }
@@ -269,18 +268,16 @@ Result<std::string> RequestExecutor::push(const DataRequest& request, const std:
     }
     payload += aligned(bytes_given(request, i));
   }
-  STORMO_ASSIGN_OR_RETURN(const Shard::Pushed pushed,
-                          shard(request).push({.pieces = gradients,
-                                               .rows = rows,
-                                               .lr = request.lr,
-                                               .gradient_scale = request.gradient_scale,
-                                               .weight = request.weight,
-                                               .loss_sum = request.loss_sum,
-                                               .sequence = request.sequence,
-                                               .portion = request.portion,
-                                               .batch = request.batch},
-                                              by));
-  return encode(pushed);
+  return encoded(shard(request).push({.pieces = gradients,
+                                      .rows = rows,
+                                      .lr = request.lr,
+                                      .gradient_scale = request.gradient_scale,
+                                      .weight = request.weight,
+                                      .loss_sum = request.loss_sum,
+                                      .sequence = request.sequence,
+                                      .portion = request.portion,
+                                      .batch = request.batch},
+                                     by));
 }
 
 // The new values are kept with the answer: another shard's gradient may be received before the
@@ -350,16 +347,9 @@ Result<std::string> RequestExecutor::ask_ledger(const DataRequest& request, Dead
     case DataOp::kAdvance: STORMO_RETURN_IF_ERROR(ledger_->advance(request.step)); break;
     case DataOp::kLeaveLedger: STORMO_RETURN_IF_ERROR(ledger_->leave()); break;
     case DataOp::kWait: STORMO_RETURN_IF_ERROR(ledger_->wait(by)); break;
-    case DataOp::kTerms: {
-      STORMO_ASSIGN_OR_RETURN(const Ledger::Terms terms, ledger_->terms());
-      return encode(terms);
-    }
-    default: {
-      STORMO_ASSIGN_OR_RETURN(const Ledger::Turn turn, request.op == DataOp::kNext
-                                                           ? ledger_->next(request.outcome)
-                                                           : ledger_->look());
-      return encode(turn);
-    }
+    case DataOp::kTerms: return encoded(ledger_->terms());
+    case DataOp::kNext: return encoded(ledger_->next(request.outcome));
+    default: return encoded(ledger_->look());
   }
   return std::string();
 }

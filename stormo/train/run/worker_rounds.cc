@@ -3,11 +3,9 @@
 // end.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <initializer_list>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <stormo/checkpoint/exchange.h>
@@ -16,36 +14,11 @@
 #include <stormo/train/run/training_run.h>
 
 namespace stormo::train {
-namespace {
-
-using Shards = std::vector<ParameterStore::ShardReport>;
-using Sizes = std::array<std::uint64_t, 2>;  // of the parameters, and of the state as text
 
 /// For another rank of the worker.
-std::string text_of(const Shards& shards) {
-  std::string out;
-  for (const ParameterStore::ShardReport& shard : shards) {
-    const std::string state = server::encode(shard.state);
-    const Sizes sizes{shard.bytes, state.size()};
-    out.append(reinterpret_cast<const char*>(sizes.data()), sizeof sizes);
-    out += state;
-  }
-  return out;
+static void fields(auto& visit, transport::Like<ParameterStore::ShardReport> auto& shard) {
+  visit("report of a shard", shard.bytes, shard.state);
 }
-
-Result<Shards> shards_in(std::string_view text) {
-  Shards out;
-  for (Sizes sizes{}; !text.empty(); text.remove_prefix(sizes[1])) {
-    std::memcpy(sizes.data(), text.data(), sizeof sizes);
-    text.remove_prefix(sizeof sizes);
-    STORMO_ASSIGN_OR_RETURN(protocol::ShardState state,
-                            server::decode<protocol::ShardState>(text.substr(0, sizes[1])));
-    out.push_back({.bytes = sizes[0], .state = std::move(state)});
-  }
-  return out;
-}
-
-}  // namespace
 
 Status TrainingRun::train_round() {
   STORMO_RETURN_IF_ERROR(store_->join());
@@ -127,9 +100,9 @@ Result<std::vector<TrainingRun::Shards>> TrainingRun::shards_of_parts() {
     return out;
   }
   STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                          checkpoint::gather_texts(world_, text_of(own)));
+                          checkpoint::gather_texts(world_, server::encode(own)));
   for (const std::string& text : texts) {
-    STORMO_ASSIGN_OR_RETURN(out.emplace_back(), shards_in(text));
+    STORMO_ASSIGN_OR_RETURN(out.emplace_back(), server::decode<Shards>(text));
   }
   return out;
 }

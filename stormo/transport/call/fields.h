@@ -20,8 +20,7 @@ namespace stormo::transport {
 
 // A struct that is sent lists its fields once, in its own namespace:
 //
-//   template <class V, Like<Attachment> T>
-//   void fields(V& visit, T& a) {
+//   void fields(auto& visit, Like<Attachment> auto& a) {
 //     visit("attachment", a.worker, within(a.part, 0, 7), at_most(100, a.name));
 //   }
 //

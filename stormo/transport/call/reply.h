@@ -15,8 +15,7 @@ struct Reply {
   std::string_view body;  ///< borrowed
   bool operator==(const Reply&) const = default;
 };
-template <class V, Like<Reply> T>
-void fields(V& visit, T& reply) {
+void fields(auto& visit, Like<Reply> auto& reply) {
   visit("reply", reply.id, within(reply.code, Code::kOk, Code::kException), rest(reply.body));
 }
 

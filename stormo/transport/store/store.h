@@ -85,8 +85,6 @@ class StoreClient {
                                             Deadline by) = 0;
   /// Blocks until the key has a value, at most until `by`.
   virtual Result<std::string> get(std::string_view key, Deadline by) = 0;
-  /// Adds to a counter (absent counts as 0) and returns the sum.
-  virtual Result<std::int64_t> add(std::string_view key, std::int64_t delta, Deadline by) = 0;
   /// Removes the key and its value, if any; a later get waits again, and watches remain.
   virtual Status erase(std::string_view key, Deadline by) = 0;
   /// Calls `callback` on the client's thread: once if the key has a value, and on every later set.

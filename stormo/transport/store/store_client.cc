@@ -3,8 +3,8 @@
 #include <stormo/base/check.h>
 #include <stormo/base/wait_until.h>
 #include <stormo/transport/call/frame_connection.h>
+#include <stormo/transport/call/loop_thread.h>
 #include <stormo/transport/call/reply.h>
-#include <stormo/transport/call/waker.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/store/store_address.h>
 #include <stormo/transport/store/store_message.h>
@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 
 namespace stormo::transport {
@@ -28,14 +27,7 @@ class SocketStoreClient final : public StoreClient {
         address_(options.address.text),
         beat_(options.beat),
         prefix_(options.prefix) {}
-  ~SocketStoreClient() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    waker_.wake();
-    if (thread_.joinable()) thread_.join();
-  }
+  ~SocketStoreClient() override { loop_.stop(); }
 
   Status start();
 
@@ -48,10 +40,6 @@ class SocketStoreClient final : public StoreClient {
   }
   Result<std::string> get(std::string_view key, Deadline by) override {
     return call({StoreOp::kGet, 0, 0, key, {}}, by);
-  }
-  Result<std::int64_t> add(std::string_view key, std::int64_t delta, Deadline by) override {
-    STORMO_ASSIGN_OR_RETURN(const std::string sum, call({StoreOp::kAdd, 0, delta, key, {}}, by));
-    return std::int64_t{std::stoll(sum)};
   }
   Status erase(std::string_view key, Deadline by) override {
     return call({StoreOp::kErase, 0, 0, key, {}}, by).status();
@@ -74,7 +62,7 @@ class SocketStoreClient final : public StoreClient {
       const std::lock_guard lock(mutex_);
       on_lost_ = std::move(callback);
     }
-    waker_.wake();
+    loop_.wake();
   }
   std::string local_address() const override { return local_host_of(connection_.fd()); }
 
@@ -84,8 +72,7 @@ class SocketStoreClient final : public StoreClient {
   Result<std::string> call(StoreRequest request, Deadline by);
   static Status check_bounds(const StoreRequest& request);
   void queue(const StoreRequest& request);
-  void run();
-  void turn(TimePoint& next_beat);
+  void turn();
   void queue_beat(Duration late);
   Status write_queued();
   Result<bool> read_replies();
@@ -94,7 +81,7 @@ class SocketStoreClient final : public StoreClient {
   void report_loss();
 
   FrameConnection connection_;  // client thread only
-  Waker waker_;
+  TimePoint next_beat_{};       // same
   const std::string address_;
   const Duration beat_;
   const std::string prefix_;
@@ -108,14 +95,13 @@ class SocketStoreClient final : public StoreClient {
   std::function<std::string()> note_source_;
   std::function<void(Status)> on_lost_;
   Status lost_;
-  bool stopping_ = false;
-  std::thread thread_;
+  LoopThread loop_;
 };
 
 Status SocketStoreClient::start() {
-  STORMO_RETURN_IF_ERROR(waker_.status());
+  STORMO_RETURN_IF_ERROR(loop_.status());
   limit_unacknowledged(connection_.fd(), kUnacknowledgedLimit);
-  thread_ = std::thread([this] { run(); });
+  loop_.start([this] { turn(); });
   return {};
 }
 
@@ -139,11 +125,11 @@ Status SocketStoreClient::check_bounds(const StoreRequest& request) {
 /// The lock is held.
 void SocketStoreClient::queue(const StoreRequest& request) {
   queued_.push_back(encode(request));
-  waker_.wake();
+  loop_.wake();
 }
 
 Result<std::string> SocketStoreClient::call(StoreRequest request, Deadline by) {
-  STORMO_CHECK(std::this_thread::get_id() != thread_.get_id(),
+  STORMO_CHECK(!loop_.is_this_thread(),
                "a blocking Store call inside one of the client's own callbacks");
   const std::string key = prefix_ + std::string(request.key);
   if (!request.key.empty()) request.key = key;
@@ -177,32 +163,21 @@ Status SocketStoreClient::watch(std::string_view key, WatchCallback callback) {
   return {};
 }
 
-void SocketStoreClient::run() {
-  TimePoint next_beat{};
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (stopping_) return;
-    }
-    turn(next_beat);
-  }
-}
-
 /// Waits for something to do and does it.
-void SocketStoreClient::turn(TimePoint& next_beat) {
+void SocketStoreClient::turn() {
   bool lost = false;
   {
     const std::lock_guard lock(mutex_);
     lost = !lost_.ok();
   }
   const RealClock clock;
-  const short events = waker_.wait(lost ? -1 : connection_.fd(), connection_.poll_events(),
-                                   lost ? TimePoint::max() : next_beat, kMaxPollMs);
+  const short events = loop_.wait(lost ? -1 : connection_.fd(), connection_.poll_events(),
+                                  lost ? TimePoint::max() : next_beat_, kMaxPollMs);
   if (lost) return report_loss();
-  if (const TimePoint now = clock.now(); now >= next_beat) {
-    const bool first = next_beat == TimePoint{};
-    queue_beat(first ? Duration::zero() : now - next_beat);
-    next_beat = now + beat_;
+  if (const TimePoint now = clock.now(); now >= next_beat_) {
+    const bool first = next_beat_ == TimePoint{};
+    queue_beat(first ? Duration::zero() : now - next_beat_);
+    next_beat_ = now + beat_;
   }
   // Read first: what the server said before it died still counts.
   Status done = events != 0 ? read_replies().status() : Status();
@@ -270,11 +245,11 @@ void SocketStoreClient::lose(Status why) {
 }
 
 void SocketStoreClient::report_loss() {
+  if (loop_.is_stopping()) return;
   std::function<void(Status)> callback;
   Status why;
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_) return;
     callback = std::exchange(on_lost_, nullptr);
     why = lost_;
   }

@@ -16,12 +16,11 @@ enum class StoreOp : std::uint8_t {
   kSetIfAbsent = 2,
   kGet = 3,     ///< answered when the key has a value
   kCancel = 4,  ///< forgets the get of the same id; no answer
-  kAdd = 5,
+  kErase = 5,
   kWatch = 6,  ///< answered by events that carry its id
-  kWill = 7,   ///< number: silence in nanoseconds
-  kBeat = 8,   ///< value: note; no answer
+  kWill = 7,
+  kBeat = 8,  ///< value: note; no answer
   kGoodbye = 9,
-  kErase = 10,
 };
 
 inline constexpr std::size_t kMaxNoteBytes = 1024;
@@ -33,16 +32,15 @@ inline constexpr std::string_view kStoreProtocol = "Store";
 /// What answers it is a Reply.
 struct StoreRequest {
   StoreOp op = StoreOp::kBeat;
-  std::uint32_t id = 0;  ///< chosen by the client, returned in the reply
-  std::int64_t number = 0;
+  std::uint32_t id = 0;     ///< chosen by the client, returned in the reply
+  std::int64_t number = 0;  ///< kWill: silence, kBeat: how late it is; in nanoseconds
   std::string_view key;
   std::string_view value;
   bool operator==(const StoreRequest&) const = default;
 };
 
-template <class V, Like<StoreRequest> T>
-void fields(V& visit, T& r) {
-  visit("request", within(r.op, StoreOp::kSet, StoreOp::kErase), r.id, r.number,
+void fields(auto& visit, Like<StoreRequest> auto& r) {
+  visit("request", within(r.op, StoreOp::kSet, StoreOp::kGoodbye), r.id, r.number,
         at_most(kMaxKeyBytes, r.key), at_most(kMaxValueBytes, r.value));
   const bool has_key =
       r.op != StoreOp::kCancel && r.op != StoreOp::kBeat && r.op != StoreOp::kGoodbye;

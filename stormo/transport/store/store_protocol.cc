@@ -6,7 +6,6 @@
 #include <stormo/transport/store/store_protocol.h>
 
 #include <algorithm>
-#include <charconv>
 
 namespace stormo::transport {
 
@@ -23,7 +22,6 @@ Status StoreState::receive(SessionId session, const StoreRequest& request, TimeP
     case StoreOp::kSetIfAbsent: return on_set(session, request);
     case StoreOp::kGet: return on_get(session, request);
     case StoreOp::kCancel: forget(gets_, session, request.id); return {};
-    case StoreOp::kAdd: return on_add(session, request);
     case StoreOp::kWatch: return on_watch(session, request);
     case StoreOp::kWill: return on_will(session, request);
     case StoreOp::kBeat:
@@ -264,29 +262,6 @@ Status StoreState::add_wait(Waits& waits, SessionId session, const StoreRequest&
   wait_bytes_ += wait_bytes(request.key);
   waits[std::string(request.key)].push_back({session, request.id});
   return {};
-}
-
-Status StoreState::on_add(SessionId session, const StoreRequest& request) {
-  const Result<std::string> sum = add(session, request.key, request.number);
-  answer(session, request.id, sum.status().code(), sum.ok() ? *sum : sum.status().message());
-  return {};
-}
-
-Result<std::string> StoreState::add(SessionId session, std::string_view key, std::int64_t delta) {
-  std::int64_t sum = 0;
-  if (const auto found = values_.find(key); found != values_.end()) {
-    const std::string& text = *found->second.value;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sum);
-    if (error != std::errc{} || end != text.data() + text.size()) {
-      return invalid_argument(fmt::format("Store: '{}' is not a counter", key));
-    }
-  }
-  if (__builtin_add_overflow(sum, delta, &sum)) {
-    return invalid_argument(fmt::format("Store: counter '{}' overflows", key));
-  }
-  std::string text = std::to_string(sum);
-  STORMO_RETURN_IF_ERROR(store(session, key, text));
-  return text;
 }
 
 void StoreState::forget(Waits& waits, SessionId session, std::optional<std::uint32_t> id) {

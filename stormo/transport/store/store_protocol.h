@@ -112,10 +112,8 @@ class StoreState {
   Status on_get(SessionId session, const StoreRequest& request);
   Status on_watch(SessionId session, const StoreRequest& request);
   Status on_set(SessionId session, const StoreRequest& request);
-  Status on_add(SessionId session, const StoreRequest& request);
   Status add_wait(Waits& waits, SessionId session, const StoreRequest& request);
   void erase(std::string_view key);
-  Result<std::string> add(SessionId session, std::string_view key, std::int64_t delta);
   std::size_t will_bytes(SessionId session) const;
   void drop_will(SessionId session);
   static Duration allowed_silence(const Session& session);

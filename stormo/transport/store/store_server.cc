@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <stormo/base/check.h>
 #include <stormo/transport/call/frame.h>
-#include <stormo/transport/call/waker.h>
+#include <stormo/transport/call/loop_thread.h>
 #include <stormo/transport/net/gate.h>
 #include <stormo/transport/store/peer_activity.h>
 #include <stormo/transport/store/store_address.h>
@@ -13,11 +13,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -59,9 +57,7 @@ struct Session {
 class EpollStoreServer final : public StoreServer {
  public:
   ~EpollStoreServer() override {
-    stopping_.store(true, std::memory_order_release);
-    waker_.wake();
-    if (thread_.joinable()) thread_.join();
+    loop_.stop();
     if (!socket_file_.empty()) (void)::unlink(socket_file_.c_str());
   }
 
@@ -72,12 +68,12 @@ class EpollStoreServer final : public StoreServer {
   void set(std::string_view key, std::string_view value) override {
     const std::lock_guard lock(mutex_);
     (void)state_.set(key, value);
-    waker_.wake();
+    loop_.wake();
   }
   bool set_if_absent(std::string_view key, std::string_view value) override {
     const std::lock_guard lock(mutex_);
     const Result<bool> done = state_.set_if_absent(key, value);
-    waker_.wake();
+    loop_.wake();
     return done.ok() && *done;
   }
   std::optional<std::string> get(std::string_view key) const override {
@@ -87,13 +83,13 @@ class EpollStoreServer final : public StoreServer {
   void when_deserted(std::function<void()> callback) override {
     const std::lock_guard lock(mutex_);
     deserted_ = std::move(callback);
-    waker_.wake();
+    loop_.wake();
   }
 
  private:
   Result<Descriptor> listen(const StoreEndpoint& at, PortRange ports);
   bool watch_fd(int fd, std::uint64_t id, std::uint32_t events, int operation);
-  void run();
+  void turn();
   void look_whether_deserted(bool nothing_else);
   int timeout_ms(TimePoint now);
   void admit(Gate::Visitor visitor, TimePoint now);
@@ -112,7 +108,6 @@ class EpollStoreServer final : public StoreServer {
   StoreAddress address_;
   std::string socket_file_;
   Descriptor epoll_;
-  Waker waker_;
   std::unique_ptr<Gate> gate_;
   std::unordered_map<SessionId, Session> sessions_;  // server thread only
   std::vector<SessionId> to_flush_;
@@ -122,8 +117,7 @@ class EpollStoreServer final : public StoreServer {
   mutable std::mutex mutex_;
   StoreState state_;                // guarded by mutex_
   std::function<void()> deserted_;  // guarded by mutex_
-  std::atomic<bool> stopping_{false};
-  std::thread thread_;
+  LoopThread loop_;
 };
 
 Result<Descriptor> EpollStoreServer::listen(const StoreEndpoint& at, PortRange ports) {
@@ -151,7 +145,7 @@ Status EpollStoreServer::open(Options options) {
   STORMO_ASSIGN_OR_RETURN(Descriptor listener, listen(at, options_.ports));
   epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid()) return errno_error("Store: epoll");
-  STORMO_RETURN_IF_ERROR(waker_.status());
+  STORMO_RETURN_IF_ERROR(loop_.status());
   Gate::Options gate;
   gate.listener = std::move(listener);
   gate.is_unix = at.is_unix;
@@ -163,10 +157,10 @@ Status EpollStoreServer::open(Options options) {
   };
   STORMO_ASSIGN_OR_RETURN(gate_, Gate::open(std::move(gate)));
   if (!watch_fd(gate_->poll_fd(), kGateEvent, EPOLLIN, EPOLL_CTL_ADD) ||
-      !watch_fd(waker_.fd(), kWakeEvent, EPOLLIN, EPOLL_CTL_ADD)) {
+      !watch_fd(loop_.fd(), kWakeEvent, EPOLLIN, EPOLL_CTL_ADD)) {
     return errno_error("Store: epoll_ctl");
   }
-  thread_ = std::thread([this] { run(); });
+  loop_.start([this] { turn(); });
   return {};
 }
 
@@ -182,34 +176,32 @@ int EpollStoreServer::timeout_ms(TimePoint now) {
   return poll_timeout(now, std::min(gate_->wake_at(now), state_.wake_at()), kTickMs);
 }
 
-void EpollStoreServer::run() {
+void EpollStoreServer::turn() {
   std::array<epoll_event, 256> events;
-  while (!stopping_.load(std::memory_order_acquire)) {
-    const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                               timeout_ms(clock_.now()));
-    const TimePoint now = clock_.now();
-    bool woken = false;
-    for (int i = 0; i < n; ++i) {
-      const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
-      if (id == kWakeEvent) {
-        woken = true;
-        waker_.clear();
-      } else if (id != kGateEvent) {
-        serve(id, events[static_cast<std::size_t>(i)].events, now);
-      }
+  const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                             timeout_ms(clock_.now()));
+  const TimePoint now = clock_.now();
+  bool woken = false;
+  for (int i = 0; i < n; ++i) {
+    const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
+    if (id == kWakeEvent) {
+      woken = true;
+      loop_.clear();
+    } else if (id != kGateEvent) {
+      serve(id, events[static_cast<std::size_t>(i)].events, now);
     }
-    for (Gate::Visitor& visitor : gate_->step(now)) admit(std::move(visitor), now);
-    // A beat that waits in a socket buffer is heard before its sender is judged.
-    if (n < static_cast<int>(events.size())) {
-      const std::lock_guard lock(mutex_);
-      state_.tick(now, [this](SessionId id) {
-        const auto found = sessions_.find(id);
-        return found != sessions_.end() && found->second.process.ran();
-      });
-    }
-    deliver(now);
-    look_whether_deserted(woken && n == 1);
   }
+  for (Gate::Visitor& visitor : gate_->step(now)) admit(std::move(visitor), now);
+  // A beat that waits in a socket buffer is heard before its sender is judged.
+  if (n < static_cast<int>(events.size())) {
+    const std::lock_guard lock(mutex_);
+    state_.tick(now, [this](SessionId id) {
+      const auto found = sessions_.find(id);
+      return found != sessions_.end() && found->second.process.ran();
+    });
+  }
+  deliver(now);
+  look_whether_deserted(woken && n == 1);
 }
 
 /// Whoever came before the question is in the turn that it causes, or in an earlier one: a turn
@@ -223,7 +215,7 @@ void EpollStoreServer::look_whether_deserted(bool nothing_else) {
     if (nothing_else) callback = std::exchange(deserted_, nullptr);
   }
   if (callback) return callback();
-  waker_.wake();
+  loop_.wake();
 }
 
 void EpollStoreServer::admit(Gate::Visitor visitor, TimePoint now) {

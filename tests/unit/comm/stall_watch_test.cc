@@ -37,9 +37,6 @@ class LateStore final : public StoreClient {
                                     Deadline by) override {
     return store_->set_if_absent(key, value, by);
   }
-  Result<std::int64_t> add(std::string_view key, std::int64_t delta, Deadline by) override {
-    return store_->add(key, delta, by);
-  }
   Status erase(std::string_view key, Deadline by) override { return store_->erase(key, by); }
   Status watch(std::string_view key, std::function<void(std::string_view)> callback) override {
     return store_->watch(key, std::move(callback));

@@ -57,7 +57,7 @@ class StoreBudget : public ::testing::Test {
 
   /// The server has one thread: what was sent before is worked off when it answers.
   void wait_for_server() {
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(client_->add("turns", 1, soon()).ok());
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(client_->set("turns", "", soon()).ok());
   }
 
   static void send_all(const Descriptor& to, std::string_view bytes) {

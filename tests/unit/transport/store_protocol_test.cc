@@ -168,15 +168,6 @@ TEST_F(StoreRules, AClosedSessionGetsNothingMore) {
   EXPECT_EQ(state.num_sessions(), 2u);
 }
 
-TEST_F(StoreRules, CountersDoNotWrap) {
-  const auto most = std::numeric_limits<std::int64_t>::max();
-  ASSERT_TRUE(tell(1, request(StoreOp::kAdd, 1, "c", {}, most)).ok());
-  ASSERT_TRUE(tell(1, request(StoreOp::kAdd, 2, "c", {}, 1)).ok());
-  EXPECT_THAT(deliveries(state), ElementsAre("1: reply 1 ok " + std::to_string(most),
-                                             HasSubstr("1: reply 2 invalid argument")));
-  EXPECT_EQ(state.get("c"), std::to_string(most));
-}
-
 TEST_F(StoreRules, TheNumberOfKeysIsBounded) {
   for (std::size_t i = 0; i < StoreState::kMaxKeys; ++i) {
     ASSERT_TRUE(state.set("k" + std::to_string(i), "").ok());
@@ -306,7 +297,6 @@ TEST(StoreMessages, RoundTrip) {
       request(StoreOp::kSetIfAbsent, 2, "k", std::string_view("\0x", 2)),
       request(StoreOp::kGet, 3, "k"),
       request(StoreOp::kCancel, 4),
-      request(StoreOp::kAdd, 5, "k", {}, -5),
       request(StoreOp::kWatch, 6, "k"),
       request(StoreOp::kWill, 7, "k", "v", 5),
       request(StoreOp::kBeat, 0, {}, "note"),

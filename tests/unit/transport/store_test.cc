@@ -146,23 +146,6 @@ TEST_P(Store, FirstOfManyWins) {
   EXPECT_TRUE(server_->set_if_absent("second", "early"));
 }
 
-TEST_P(Store, AddCountsEveryCallOnce) {
-  constexpr int kClients = 3;
-  constexpr int kCalls = 101;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kClients; ++i) {
-    threads.emplace_back([this] {
-      const auto c = client();
-      for (int k = 0; k < kCalls; ++k) ASSERT_TRUE(c->add("count", 2, soon()).ok());
-    });
-  }
-  for (auto& t : threads) t.join();
-  EXPECT_EQ(*client()->add("count", -1, soon()), 2 * kClients * kCalls - 1);
-  const auto c = client();
-  ASSERT_TRUE(c->set("word", "many", soon()).ok());
-  EXPECT_EQ(c->add("word", 1, soon()).status().code(), Code::kInvalidArgument);
-}
-
 TEST_P(Store, AnErasedKeyMayBeSetAnew) {
   const auto a = client();
   ASSERT_TRUE(a->set("k", "old", soon()).ok());

@@ -1,4 +1,4 @@
-#include <stormo/transport/call/waker.h>
+#include <stormo/transport/call/loop_thread.h>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -6,26 +6,39 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace stormo::transport {
 
-Waker::Waker() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+LoopThread::LoopThread() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-Status Waker::status() const {
+Status LoopThread::status() const {
   return fd_.valid() ? Status() : io_error("no descriptor is left for an eventfd");
 }
 
-void Waker::wake() const {
+void LoopThread::start(std::function<void()> turn) {
+  thread_ = std::thread([this, turn = std::move(turn)] {
+    while (!is_stopping()) turn();
+  });
+}
+
+void LoopThread::stop() {
+  is_stopping_.store(true, std::memory_order_release);
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void LoopThread::wake() const {
   const std::uint64_t one = 1;
   (void)!::write(fd_.get(), &one, sizeof one);
 }
 
-void Waker::clear() const {
+void LoopThread::clear() const {
   std::uint64_t count = 0;
   (void)!::read(fd_.get(), &count, sizeof count);
 }
 
-short Waker::wait(int fd, short events, TimePoint until, int cap_ms) const {
+short LoopThread::wait(int fd, short events, TimePoint until, int cap_ms) const {
   std::array<pollfd, 2> fds{pollfd{fd_.get(), POLLIN, 0}, pollfd{fd, events, 0}};
   const int timeout = poll_timeout(std::chrono::steady_clock::now(), until, cap_ms);
   (void)::poll(fds.data(), fds.size(), timeout);
