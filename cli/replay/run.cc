@@ -14,7 +14,7 @@
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/record/run_record.h>
-#include <stormo/train/simulate/replay.h>
+#include <stormo/train/record/replay.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::cli {

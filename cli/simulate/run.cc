@@ -112,7 +112,7 @@ train::TrainerOptions options_with(const train::TrainerOptions& recipe, const st
 
 /// What is wrong with one policy for that many workers; empty: nothing.
 std::string problem_of(const train::TrainerOptions& with, const std::string& name, int workers) {
-  if (name == kParameterAveraging) return train::check_simulated_averaging(with).message();
+  if (name == kParameterAveraging) return train::check_simulated(with).message();
   if (name == kElasticAveraging) {
     const auto rate = train::moving_rate_of(with.elastic, workers);
     return rate.ok() ? "" : rate.status().message() + "; change strategy.moving_rate";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -12,6 +13,11 @@ namespace {
 
 using protocol::StepTime;
 using Kind = ShardEvent::Kind;
+
+/// Of a shard: the change number n comes before the reads that saw it.
+std::pair<std::uint64_t, bool> order(const ShardEvent* e) {
+  return {e->commit, e->kind == Kind::kRead};
+}
 
 /// Raises times until they agree with the recorded order, each as little as possible.
 class Clocks {
@@ -28,10 +34,6 @@ class Clocks {
   const std::vector<std::vector<ShardEvent>>& workers() const { return workers_; }
 
  private:
-  /// The change number n comes before the reads that saw it.
-  static std::pair<std::uint64_t, bool> order(const ShardEvent* e) {
-    return {e->commit, e->kind == Kind::kRead};
-  }
   static bool raise(ShardEvent& e, std::int64_t to) {
     if (e.at_ns >= to) return false;
     e.at_ns = to;
@@ -97,6 +99,34 @@ Result<RecordedTimes> recorded_times(std::span<const std::vector<ShardEvent>> ev
                                         " has no step in the record");
     }
     out.leaves.push_back(leave_of(worker));
+  }
+  return out;
+}
+
+Result<std::vector<std::pair<int, ShardEvent>>> recorded_order(
+    std::span<const std::vector<ShardEvent>> events) {
+  std::map<std::uint32_t, std::vector<const ShardEvent*>> left;  // by shard, the next one last
+  for (const auto& worker : events) {
+    for (const ShardEvent& e : worker) left[e.shard].push_back(&e);
+  }
+  for (auto& [shard, of_shard] : left) std::ranges::sort(of_shard, std::greater(), order);
+  std::vector<std::size_t> next(events.size());  // by worker
+  // the next event of a worker comes when it is the next one of its shard, where reads of one
+  // version are in no order
+  std::vector<std::pair<int, ShardEvent>> out;
+  for (bool any = true; std::exchange(any, false);) {
+    for (std::size_t w = 0; w < events.size(); ++w) {
+      for (; next[w] < events[w].size(); ++next[w], any = true) {
+        const ShardEvent& e = events[w][next[w]];
+        if (order(&e) != order(left[e.shard].back())) break;
+        left[e.shard].pop_back();
+        out.emplace_back(static_cast<int>(w), e);
+      }
+    }
+  }
+  for (std::size_t w = 0; w < events.size(); ++w) {
+    if (next[w] == events[w].size()) continue;
+    return Status(Code::kCorrupt, "the record is not whole: events of some worker are missing");
   }
   return out;
 }

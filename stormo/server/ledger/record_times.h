@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -20,5 +21,10 @@ struct RecordedTimes {
 /// little early or late, are put right. Where a worker waited for others at a read, the wait counts
 /// as rest; at a push, as computing. kCorrupt for a worker without a step.
 Result<RecordedTimes> recorded_times(std::span<const std::vector<ShardEvent>> events);
+
+/// All events with their workers, in an order that the run may have had: any one that agrees with
+/// the order of each worker and each shard. `events`: by worker. kCorrupt if there is none.
+Result<std::vector<std::pair<int, ShardEvent>>> recorded_order(
+    std::span<const std::vector<ShardEvent>> events);
 
 }  // namespace stormo::server

@@ -41,8 +41,7 @@ Result<SimulatedTraining> simulate_training(
     protocol::VirtualCluster cluster,
     const std::function<void(const SimulatedTraining::Step&)>& on_step = {});
 
-/// kInvalidArgument for parameter averaging with a period that changes during the run, which is not
-/// simulated.
-Status check_simulated_averaging(const TrainerOptions& options);
+/// kInvalidArgument for ways of training that are not simulated.
+Status check_simulated(const TrainerOptions& options);
 
 }  // namespace stormo::train

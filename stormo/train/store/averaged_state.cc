@@ -1,5 +1,6 @@
 #include <stormo/train/store/averaged_state.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -81,6 +82,30 @@ void AveragedState::end_average(std::span<const double> sums) {
   for (std::size_t i = 0; i < steps.size(); ++i) steps[i] = std::llround(sums[i + 1] / sums[0]);
   optimizer_.set_steps(steps);
   optimizer_.round_masters();
+}
+
+// A sum and then its factor, as AveragedStore does with all-reduces.
+void average_together(std::span<AveragedState* const> states, std::span<const double> weights) {
+  const torch::NoGradGuard no_grad;
+  std::vector<double> sums;
+  std::vector<std::vector<AveragedState::Array>> arrays;  // by state
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const std::vector<double> terms = states[i]->weighted_steps(weights[i]);
+    sums.resize(terms.size());
+    std::ranges::transform(sums, terms, sums.begin(), std::plus());
+    arrays.push_back(states[i]->arrays());
+  }
+  if (sums[0] == 0) return;
+  for (std::size_t a = 0; a < arrays.front().size(); ++a) {
+    torch::Tensor mean;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      const torch::Tensor term = arrays[i][a].flat().mul_(weights[i]);
+      mean = mean.defined() ? mean.add_(term) : term;
+    }
+    mean.mul_(1 / sums[0]);
+    for (std::vector<AveragedState::Array>& of_state : arrays) of_state[a].take(mean);
+  }
+  for (AveragedState* state : states) state->end_average(sums);
 }
 
 }  // namespace stormo::train

@@ -58,4 +58,8 @@ class AveragedState {
   std::vector<bool> counts_;                        // by parameter
 };
 
+/// Averages `states` where one process has all of them; `weights`: by state. The terms are added in
+/// this order. Does nothing if all weights are 0.
+void average_together(std::span<AveragedState* const> states, std::span<const double> weights);
+
 }  // namespace stormo::train

@@ -6,6 +6,7 @@
 #include <memory>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -141,6 +142,31 @@ TEST_P(VirtualRun, HasTheOrderOfTheRecordedOne) {
   }
   // versions, drops and the staleness of every worker
   EXPECT_EQ(encode(outcome.servers[0]), encode(shards[0]->current_state()));
+}
+
+// Worker 0 is the first to push to shard 0, and the second one at shard 1.
+TEST(RecordedOrder, IsThatOfEachWorkerAndEachShard) {
+  using enum ShardEvent::Kind;
+  std::vector<Events> events = {{{.commit = 0, .kind = kRead, .shard = 0},
+                                 {.commit = 1, .kind = kRead, .shard = 1},
+                                 {.commit = 1, .kind = kPush, .shard = 0},
+                                 {.commit = 2, .kind = kPush, .shard = 1}},
+                                {{.commit = 0, .kind = kRead, .shard = 0},
+                                 {.commit = 0, .kind = kRead, .shard = 1},
+                                 {.commit = 1, .kind = kPush, .shard = 1},
+                                 {.commit = 2, .kind = kPush, .shard = 0}}};
+  std::vector<int> workers;
+  std::vector<Events> of_worker(2);
+  const auto order = recorded_order(events).take_or_throw();
+  for (const auto& [w, event] : order) {
+    workers.push_back(w);
+    of_worker[static_cast<std::size_t>(w)].push_back(event);
+  }
+  EXPECT_EQ(of_worker, events);
+  EXPECT_THAT(workers, testing::ElementsAre(0, 1, 1, 1, 0, 0, 0, 1));
+  // then each push of worker 1 would come after a push that comes after it
+  std::swap(events[1][2], events[1][3]);
+  EXPECT_EQ(recorded_order(events).status().code(), Code::kCorrupt);
 }
 
 }  // namespace

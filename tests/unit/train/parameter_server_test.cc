@@ -27,10 +27,10 @@
 #include <stormo/base/rng.h>
 #include <stormo/server/ledger/record_times.h>
 #include <stormo/server/ledger/shard_record.h>
+#include <stormo/train/record/replay.h>
 #include <stormo/train/record/run_record.h>
 #include <stormo/train/run/trainer.h>
 #include <stormo/train/server_store/served_parameters.h>
-#include <stormo/train/simulate/replay.h>
 #include <stormo/train/simulate/simulated_training.h>
 #include <stormo/train/state/checkpoint.h>
 
@@ -386,6 +386,9 @@ TEST_P(Recorded, IsReplayedBitForBit) {
   const auto fails = [&](const TrainerOptions& other) {
     return replay(toy_task(make_toy_module(3)), *dataset, other, 20, events).status().code();
   };
+  TrainerOptions other = options;
+  other.servers.count = 2;
+  EXPECT_EQ(fails(other), Code::kCorrupt);
   events[2].resize(events[2].size() / 2);
   EXPECT_EQ(fails(options), Code::kCorrupt);
 }
