@@ -10,11 +10,10 @@
 #include <cli/commands.h>
 #include <cli/replay/arguments.h>
 #include <cli/train/report.h>
-#include <stormo/base/printable.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
-#include <stormo/train/record/run_record.h>
 #include <stormo/train/record/replay.h>
+#include <stormo/train/record/run_record.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::cli {
@@ -26,12 +25,6 @@ struct Replayed {
   std::string weights_hash;
   double wall_s = 0;
 };
-
-int fail(const ReplayArguments& a, int code, const std::string& error) {
-  fmt::print(stderr, "stormo replay: {}\n", printable(error));
-  if (a.json) write_error_event(code, error);
-  return code;
-}
 
 Result<Replayed> replay(const ReplayArguments& a, const train::RunRecord& record) {
   const train::ParsedRecipe parsed = train::restore_recipe(record.recipe_json, a.overrides);
@@ -91,16 +84,17 @@ int report(const ReplayArguments& a, const train::RunRecord& record, const Repla
 }  // namespace
 
 int run_replay(const ReplayArguments& a) {
+  constexpr const char* kReplay = "replay";
   const Result<train::RunRecord> record = train::read_run_record(a.directory);
-  if (!record.ok()) return fail(a, kExitUsage, record.status().message());
+  if (!record.ok()) {
+    return say_failed(kReplay, kExitUsage, {record.status().message()}, a.json);
+  }
   try {
     const Result<Replayed> done = replay(a, *record);
-    if (done.ok()) return report(a, *record, *done);
-    const Code code = done.status().code();
-    const bool usage = code == Code::kInvalidArgument || code == Code::kNotFound;
-    return fail(a, usage ? kExitUsage : kExitFailed, done.status().message());
+    return done.ok() ? report(a, *record, *done) : say_failed(kReplay, done.status(), a.json);
   } catch (...) {
-    return fail(a, kExitFailed, train::failure_of_current_exception().message());
+    const std::string why = train::failure_of_current_exception().message();
+    return say_failed(kReplay, kExitFailed, {why}, a.json);
   }
 }
 

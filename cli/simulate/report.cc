@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cli/plan/output.h>
+#include <cli/plot/curves.h>
 #include <stormo/base/units.h>
 
 namespace stormo::cli {
@@ -15,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kCurvePoints = 200;
+constexpr int kPictureBins = 120;
 constexpr double kAhead = 0.9;   // of the time of another one: clearly earlier
 constexpr double kEqual = 1.05;  // times that are the same for all practical purposes
 
@@ -22,12 +24,12 @@ double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
 double train_loss(const SimulatedPolicy& p) { return p.means.empty() ? 0 : p.means.back().loss; }
 
-std::string score_text(const SimulatedScore& score) {
+std::string score_text(const observe::EvalRecord& score) {
   return score.accuracy ? fmt::format("{:.2f} %", 100 * *score.accuracy)
                         : fmt::format("{:.4f}", score.loss);
 }
 
-std::string score_name(const SimulatedScore& score) {
+std::string score_name(const observe::EvalRecord& score) {
   return score.split + (score.accuracy ? " accuracy" : " loss");
 }
 
@@ -175,6 +177,23 @@ std::string policy_json(const Simulation& s, const SimulatedPolicy& p) {
   }
   out["wall_s"] = p.wall_s;
   return out.dump();
+}
+
+std::string svg_losses(const Simulation& s) {
+  const std::string title = heading(s);
+  const std::size_t half = std::min(title.find("; "), title.size());
+  PlotText text{.title = title.substr(0, half),
+                .subtitle = title.substr(std::min(half + 2, title.size())),
+                .y_label = "train loss"};
+  Plot plot{.x_label = "virtual time (s)"};
+  for (const SimulatedPolicy& p : s.policies) {
+    PlotCurve& curve = plot.curves.emplace_back(PlotCurve{.name = p.policy});
+    for (const LossPoint& point : binned(p.losses, kPictureBins)) {
+      curve.points.push_back({.x = seconds(point.at), .y = point.loss});
+    }
+    text.legend.push_back(final_numbers(p));
+  }
+  return svg_plots(text, {plot});
 }
 
 }  // namespace stormo::cli

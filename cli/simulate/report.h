@@ -8,17 +8,11 @@
 
 #include <cli/plot/losses.h>
 #include <stormo/base/clock.h>
+#include <stormo/observe/records.h>
 #include <stormo/protocol/server/shard_state.h>
 #include <stormo/protocol/server/virtual_servers.h>
 
 namespace stormo::cli {
-
-/// A model on held-out data.
-struct SimulatedScore {
-  std::string split;
-  double loss = 0;
-  std::optional<double> accuracy;
-};
 
 /// What came out under one policy.
 struct SimulatedPolicy {
@@ -33,8 +27,8 @@ struct SimulatedPolicy {
   double waited = 0;                ///< share of the workers' time; unknown if diverged
   std::vector<LossPoint> losses;    ///< of every gradient
   std::vector<LossPoint> means;     ///< running means of them; the last one is the train loss
-  std::optional<SimulatedScore> score;
-  std::string weights_hash;  ///< as of a run; empty if diverged
+  std::optional<observe::EvalRecord> score;  ///< split, loss and accuracy
+  std::string weights_hash;                  ///< as of a run; empty if diverged
   double wall_s = 0;
 };
 
@@ -51,6 +45,9 @@ void print_simulation(const Simulation& s);
 
 /// Which policies reached the worst final loss of all first; empty where that is no news.
 std::string time_to_equal_loss(const std::vector<SimulatedPolicy>& policies);
+
+/// An SVG of the losses over virtual time, a line for each policy.
+std::string svg_losses(const Simulation& s);
 
 /// One line of JSON, without its end.
 std::string policy_json(const Simulation& s, const SimulatedPolicy& p);

@@ -1,7 +1,6 @@
 // `stormo simulate`: trains the model of a recipe under each policy, in virtual time.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +12,6 @@
 #include <cli/commands.h>
 #include <cli/plan/output.h>
 #include <cli/simulate/options.h>
-#include <cli/simulate/picture.h>
 #include <cli/simulate/report.h>
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
@@ -36,19 +34,9 @@ using protocol::PolicyOptions;
 using Errors = std::vector<std::string>;
 using WallClock = std::chrono::steady_clock;
 
+constexpr const char* kSimulate = "simulate";
 constexpr std::int64_t kLossSteps = 100;  // that the train loss is the mean of, at most
 constexpr Duration kShowEvery = std::chrono::milliseconds(100);
-
-int fail(const SimulateArguments& a, int code, const Errors& errors) {
-  for (const std::string& error : errors)
-    fmt::print(stderr, "stormo simulate: {}\n", printable(error));
-  if (a.json) write_error_event(code, fmt::format("{}", fmt::join(errors, "\n")));
-  return code;
-}
-
-bool has_servers(const train::Recipe& recipe) {
-  return recipe.train.strategy.kind == train::Strategy::Kind::kParameterServer;
-}
 
 /// Where the recipe has such copies, "all" has Downpour, too.
 std::vector<std::string> policies_of(const train::Recipe& recipe, const SimulateArguments& a,
@@ -84,10 +72,10 @@ void use_servers(train::Recipe& recipe) {
   s.schedule = without.schedule;
   s.chunks = without.chunks;
   s.cut = without.cut;
-  if (has_servers(recipe)) return;
-  recipe.train.strategy = {.kind = train::Strategy::Kind::kParameterServer,
-                           .exchange = was.exchange,
-                           .period = was.period};
+  if (was.kind == train::Strategy::Kind::kParameterServer) return;
+  s = {.kind = train::Strategy::Kind::kParameterServer,
+       .exchange = was.exchange,
+       .period = was.period};
   recipe.train.gradients = {};
 }
 
@@ -183,16 +171,16 @@ class Progress {
   WallClock::time_point last_ = WallClock::now();
 };
 
-Result<std::optional<SimulatedScore>> score(const train::Task& task,
-                                            const std::vector<train::EvalSplit>& splits) {
-  if (splits.empty()) return std::optional<SimulatedScore>();
+Result<std::optional<observe::EvalRecord>> score(const train::Task& task,
+                                                 const std::vector<train::EvalSplit>& splits) {
+  if (splits.empty()) return std::optional<observe::EvalRecord>();
   auto split = std::ranges::find(splits, "test", &train::EvalSplit::name);
   if (split == splits.end()) split = splits.begin();
   STORMO_ASSIGN_OR_RETURN(const auto alone, comm::make_inproc_group(1));
   STORMO_ASSIGN_OR_RETURN(const train::Evaluation result,
                           train::evaluate(*alone.front(), task, *split));
   return std::optional(
-      SimulatedScore{.split = split->name, .loss = result.loss, .accuracy = result.accuracy});
+      observe::EvalRecord{.split = split->name, .loss = result.loss, .accuracy = result.accuracy});
 }
 
 /// Everything of `p` that the servers and workers tell.
@@ -214,56 +202,32 @@ void count(const protocol::VirtualOutcome& outcome, SimulatedPolicy& p) {
   if (whole > 0) p.waited = static_cast<double>(waited.count()) / whole;
 }
 
-class Simulator {
- public:
-  Simulator(const train::Recipe& recipe, train::RecipeData data, const SimulateOptions& options)
-      : recipe_(recipe), data_(std::move(data)), cluster_(options.cluster) {
-    const data::Sampler sampler(data_.train->size(), recipe.train.global_batch, recipe.train.seed,
-                                /*shuffle=*/true, 0, 1);
-    cluster_.steps =
-        recipe.train.steps > 0 ? recipe.train.steps : sampler.steps_until(0, recipe.train.epochs);
-    const std::int64_t steps =
-        std::min({kLossSteps, sampler.steps_per_epoch(), (cluster_.steps + 9) / 10});
-    window_ = static_cast<std::size_t>(std::max<std::int64_t>(steps, 1) * cluster_.workers);
+/// `window`: gradients that the train loss is the mean of.
+Result<SimulatedPolicy> run_policy(const std::string& policy, const train::Recipe& recipe,
+                                   const train::RecipeData& data,
+                                   const protocol::VirtualCluster& cluster, std::size_t window) {
+  const auto start = WallClock::now();
+  SimulatedPolicy p{.policy = policy};
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
+  Progress progress(p.policy, cluster.steps * cluster.workers);
+  STORMO_ASSIGN_OR_RETURN(
+      const train::SimulatedTraining trained,
+      train::simulate_training(task, *data.train, options_with(recipe.train, policy), cluster,
+                               [&](const auto& step) { progress.step(step); }));
+  count(trained.outcome, p);
+  p.diverged = trained.diverged.has_value();
+  for (const train::SimulatedTraining::Step& s : trained.steps) {
+    if (!std::isfinite(s.loss)) continue;
+    p.losses.push_back({.at = s.at, .loss = s.loss, .samples = static_cast<double>(s.samples)});
   }
-
-  Simulation empty() const {
-    return {.name = recipe_.train.name,
-            .global_batch = recipe_.train.global_batch,
-            .cluster = cluster_};
+  p.means = running_means(p.losses, window);
+  if (!p.diverged) {
+    p.weights_hash = train::weights_hash(train::named_state(*task.module));
+    STORMO_ASSIGN_OR_RETURN(p.score, score(task, data.splits));
   }
-
-  Result<SimulatedPolicy> run(const std::string& policy) const {
-    const auto start = WallClock::now();
-    SimulatedPolicy p{.policy = policy};
-    STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe_, data_.preprocessing));
-    const train::TrainerOptions options = options_with(recipe_.train, policy);
-    Progress progress(p.policy, cluster_.steps * cluster_.workers);
-    STORMO_ASSIGN_OR_RETURN(
-        const train::SimulatedTraining trained,
-        train::simulate_training(task, *data_.train, options, cluster_,
-                                 [&](const auto& step) { progress.step(step); }));
-    count(trained.outcome, p);
-    p.diverged = trained.diverged.has_value();
-    for (const train::SimulatedTraining::Step& s : trained.steps) {
-      if (!std::isfinite(s.loss)) continue;
-      p.losses.push_back({.at = s.at, .loss = s.loss, .samples = static_cast<double>(s.samples)});
-    }
-    p.means = running_means(p.losses, window_);
-    if (!p.diverged) {
-      p.weights_hash = train::weights_hash(train::named_state(*task.module));
-      STORMO_ASSIGN_OR_RETURN(p.score, score(task, data_.splits));
-    }
-    p.wall_s = std::chrono::duration<double>(WallClock::now() - start).count();
-    return p;
-  }
-
- private:
-  const train::Recipe& recipe_;
-  train::RecipeData data_;
-  protocol::VirtualCluster cluster_;
-  std::size_t window_ = 1;  // gradients that the train loss is the mean of
-};
+  p.wall_s = std::chrono::duration<double>(WallClock::now() - start).count();
+  return p;
+}
 
 Result<server::RecordedTimes> times_in(const std::string& directory) {
   STORMO_ASSIGN_OR_RETURN(const train::RunRecord record, train::read_run_record(directory));
@@ -279,10 +243,17 @@ Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
   STORMO_ASSIGN_OR_RETURN(train::RecipeData data, train::load_data(recipe));
   for (const std::string& warning : data.warnings)
     fmt::print(stderr, "warning: {}\n", printable(warning));
-  const Simulator simulator(recipe, std::move(data), options);
-  Simulation simulation = simulator.empty();
+  const train::TrainerOptions& o = recipe.train;
+  const data::Sampler sampler(data.train->size(), o.global_batch, o.seed, /*shuffle=*/true, 0, 1);
+  Simulation simulation{.name = o.name, .global_batch = o.global_batch, .cluster = options.cluster};
+  std::int64_t& steps = simulation.cluster.steps;
+  steps = o.steps > 0 ? o.steps : sampler.steps_until(0, o.epochs);
+  const std::int64_t last = std::min({kLossSteps, sampler.steps_per_epoch(), (steps + 9) / 10});
+  const auto window =
+      static_cast<std::size_t>(std::max<std::int64_t>(last, 1) * simulation.cluster.workers);
   for (const std::string& policy : options.policies) {
-    STORMO_ASSIGN_OR_RETURN(SimulatedPolicy p, simulator.run(policy));
+    STORMO_ASSIGN_OR_RETURN(SimulatedPolicy p,
+                            run_policy(policy, recipe, data, simulation.cluster, window));
     simulation.policies.push_back(std::move(p));
     if (!a.json) continue;
     print_line(policy_json(simulation, simulation.policies.back()));
@@ -301,7 +272,8 @@ int run_simulate(const SimulateArguments& words) {
   server::RecordedTimes times;
   if (!a.times.empty()) {
     Result<server::RecordedTimes> recorded = times_in(a.times);
-    if (!recorded.ok()) return fail(a, kExitUsage, {"--times: " + recorded.status().message()});
+    if (!recorded.ok())
+      return say_failed(kSimulate, kExitUsage, {"--times: " + recorded.status().message()}, a.json);
     times = std::move(*recorded);
     a.workers = static_cast<int>(times.steps.size());
     a.latency = "0s";  // the times have it
@@ -314,16 +286,14 @@ int run_simulate(const SimulateArguments& words) {
   use_servers(parsed.recipe);
   const Errors problems = problems_of(parsed, options);
   wrong.insert(wrong.end(), problems.begin(), problems.end());
-  if (!wrong.empty()) return fail(a, kExitUsage, wrong);
+  if (!wrong.empty()) return say_failed(kSimulate, kExitUsage, wrong, a.json);
   Status done;
   try {
     done = simulate(a, parsed.recipe, options);
   } catch (...) {
     done = train::failure_of_current_exception();
   }
-  if (done.ok()) return kExitOk;
-  const bool usage = done.code() == Code::kInvalidArgument || done.code() == Code::kNotFound;
-  return fail(a, usage ? kExitUsage : kExitFailed, {done.message()});
+  return done.ok() ? kExitOk : say_failed(kSimulate, done, a.json);
 }
 
 }  // namespace stormo::cli

@@ -3,9 +3,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstdlib>
 #include <iostream>
 
+#include <cli/commands.h>
+#include <stormo/base/printable.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/observe/json_lines.h>
 
@@ -33,6 +38,19 @@ void say_how_to_continue(const std::string& directory, const char* command) {
 
 void write_error_event(int exit_code, const std::string& message) {
   observe::JsonObserver(std::cout).on_error({exit_code, message});
+}
+
+int say_failed(const char* command, int exit_code, const std::vector<std::string>& errors,
+               bool json) {
+  for (const std::string& error : errors)
+    fmt::print(stderr, "stormo {}: {}\n", command, printable(error));
+  if (json) write_error_event(exit_code, fmt::format("{}", fmt::join(errors, "\n")));
+  return exit_code;
+}
+
+int say_failed(const char* command, const Status& why, bool json) {
+  const bool usage = why.code() == Code::kInvalidArgument || why.code() == Code::kNotFound;
+  return say_failed(command, usage ? kExitUsage : kExitFailed, {why.message()}, json);
 }
 
 }  // namespace stormo::cli

@@ -1,11 +1,20 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include <stormo/base/status.h>
 
 namespace stormo::cli {
 
 /// Tells a program that reads standard output why there was no run, or no end of it.
 void write_error_event(int exit_code, const std::string& message);
+/// Says on standard error why a command failed, a line for each error, and with `json` also to a
+/// program. Returns the exit code.
+int say_failed(const char* command, int exit_code, const std::vector<std::string>& errors,
+               bool json);
+/// The same; arguments that are wrong, or name what is not there, are wrong usage.
+int say_failed(const char* command, const Status& why, bool json);
 
 /// Set for the ranks by a launcher whose standard error is a terminal: its width in columns.
 inline constexpr const char* kTerminalVariable = "STORMO_TERMINAL";

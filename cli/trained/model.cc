@@ -1,14 +1,9 @@
 #include <cli/trained/model.h>
 
-#include <fmt/format.h>
-
-#include <cstdio>
-#include <iostream>
-
 #include <cli/commands.h>
+#include <cli/train/report.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/observe/json_lines.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/world/init.h>
 
@@ -37,14 +32,7 @@ int with_trained_model(const char* command, const ModelChoice& choice,
   } catch (...) {
     done = train::failure_of_current_exception();
   }
-  if (done.ok()) return kExitOk;
-  fmt::print(stderr, "stormo {}: {}\n", command, done.message());
-  const bool usage = done.code() == Code::kInvalidArgument || done.code() == Code::kNotFound;
-  const int code = usage ? kExitUsage : kExitFailed;
-  if (choice.json) {
-    observe::JsonObserver(std::cout).on_error({.exit_code = code, .message = done.message()});
-  }
-  return code;
+  return done.ok() ? kExitOk : say_failed(command, done, choice.json);
 }
 
 }  // namespace stormo::cli

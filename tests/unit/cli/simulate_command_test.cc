@@ -1,7 +1,6 @@
 // What `stormo simulate` makes of its words, and what it says of what came out.
 #include <cli/plot/losses.h>
 #include <cli/simulate/options.h>
-#include <cli/simulate/picture.h>
 #include <cli/simulate/report.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
