@@ -18,12 +18,15 @@ namespace {
 using nlohmann::json;
 using plan::Action;
 using plan::ActionKind;
+using plan::Value;
 
 constexpr std::size_t kWarmUp = 2;
 
 bool is_timed(ActionKind kind) {
-  return kind == ActionKind::kLoad || kind == ActionKind::kNorm || kind == ActionKind::kUpdate ||
-         (row_of(kind).micro_batch && !row_of(kind).moves());
+  const plan::ActionRow& row = row_of(kind);
+  const bool makes =
+      row.makes.has(Value::kBatch) || row.makes.has(Value::kNorm) || row.makes.has(Value::kUpdated);
+  return makes || (row.micro_batch && !row.moves());
 }
 
 /// An Event of a trace; in microseconds.

@@ -2,19 +2,21 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <stormo/base/dtype.h>
 #include <stormo/plan/codec.h>
 #include <stormo/plan/model_shape.h>
 
 namespace stormo::plan {
 
 /// The kind of an action of a training step. An action uses the parameters, gradients and optimizer
-/// state of its range; analysis/verify/step_verify.h lists the inputs and outputs of each kind.
-/// What else is true of a kind in every plan stands in its row, see ActionRow.
+/// state of its range. What is true of a kind in every plan stands in its row, see ActionRow;
+/// analysis/verify/step_verify.h lists the inputs and outputs of all kinds.
 enum class ActionKind : std::uint8_t {
   kLoad,   ///< loads the local batch: this rank's share of the global batch
   kCount,  ///< adds up the weights of all ranks' gradients; with servers of those of a worker
@@ -72,6 +74,21 @@ enum class ActionKind : std::uint8_t {
 };
 inline constexpr std::size_t kNumActionKinds = static_cast<std::size_t>(ActionKind::kAgree) + 1;
 
+/// How the ranks of one mesh axis hold a value.
+enum class Placement : std::uint8_t {
+  kReplicate,  ///< each rank has the whole value, and all have the same
+  kShard,      ///< each rank has an equal part, its shard
+  kPartial,    ///< each rank has one term of a sum
+  kShared,     ///< there is one copy, in memory that all ranks of the axis map
+  kDiverged,   ///< each rank has a whole value, and the values differ
+  kRemote,     ///< the value lies on parameter servers, which are no ranks of the mesh
+  kStaged,     ///< each rank has the values of its stage of the pipeline; only on kStageAxis
+  /// Each rank has its slice of what the model splits (Split), and the whole of the rest; only on
+  /// kTensorAxis.
+  kSplit,
+};
+std::string_view to_string(Placement placement);
+
 /// What the range of an action refers to.
 enum class RangeOf : std::uint8_t { kNothing, kSegments, kParameters };
 
@@ -100,26 +117,55 @@ enum class Scope : std::uint8_t {
   kServers,  ///< of one worker, and those of the servers
 };
 
-/// A value that an action makes, and later ones need: they wait for it where it is on its way.
+/// A value that an action makes, and later ones need. For the first four these wait where they are
+/// on their way.
 enum class Value : std::uint8_t {
   kOutput,          ///< of a segment, on the stage that goes on with it
   kOutputGradient,  ///< the gradient of that, on the stage that made it
   kParameters,      ///< whole, as segments read them
   kGradients,       ///< of parameters, reduced
+  kBatch,           ///< of a rank
+  kActivations,     ///< what a backward needs of the forward of its range
+  kLoss,            ///< of a micro-batch
+  kWeights,         ///< of all ranks' gradients, added up
+  kTerms,           ///< of a reduction to parts; who needs them releases them
+  kUnused,          ///< which gradients no rank has
+  kNorm,            ///< of all gradients
+  kUnscaled,        ///< the factor of gradients that undoes the loss scale
+  kClipped,         ///< the factor that makes their norm small enough
+  kUpdated,         ///< parameters and state after the optimizer's step
 };
 class Values {
  public:
   constexpr Values() = default;
   constexpr Values(std::initializer_list<Value> all) {
-    for (const Value v : all) bits_ = static_cast<std::uint8_t>(bits_ | bit(v));
+    for (const Value v : all) add(v);
   }
   constexpr bool has(Value v) const { return (bits_ & bit(v)) != 0; }
+  constexpr void add(Value v) { bits_ |= bit(v); }
 
  private:
-  static constexpr std::uint8_t bit(Value v) {
-    return static_cast<std::uint8_t>(1u << static_cast<unsigned>(v));
-  }
-  std::uint8_t bits_ = 0;
+  static constexpr std::uint32_t bit(Value v) { return 1u << static_cast<unsigned>(v); }
+  std::uint32_t bits_ = 0;
+};
+
+/// How an action places parameters or gradients of its range anew, over its axes.
+struct Change {
+  Value of;
+  Placement from, to;
+  bool operator==(const Change&) const = default;
+};
+
+/// Over which ranks an action adds up its Numbers. Where workers exchange with servers these are
+/// those of one worker, and for Scope::kRank there are none.
+enum class Over : std::uint8_t { kItsAxes, kDataAxes, kAllAxes };
+
+/// What ranks add up beside parameters, gradients and activations.
+struct Numbers {
+  int count = 0;
+  DType dtype = DType::kFloat64;
+  bool of_each_parameter = false;  ///< so many of each trainable parameter of the range
+  Over over = Over::kItsAxes;
 };
 
 /// What is true of an action of one kind in every plan.
@@ -141,14 +187,25 @@ struct ActionRow {
   Values needs = {};                ///< before it begins: of its range, or of all if it has none
   Values needs_at_end = {};         ///< before it is over
   Values makes = {};
+  std::optional<Change> change = {};
+  Numbers numbers = {};
   std::uint32_t color = 0xc9c9c9;  ///< in pictures of a step: red, green, blue
 
   /// Whether it sends a tensor from one stage to another.
   constexpr bool moves() const {
     return makes.has(Value::kOutput) || makes.has(Value::kOutputGradient);
   }
+  /// Whether it computes the outputs of its segments, for the first time or again.
+  constexpr bool runs_forward() const { return makes.has(Value::kActivations); }
+  constexpr bool recomputes() const { return runs_forward() && !needs.has(Value::kOutput); }
   /// Whether it computes the gradient of the input of its segments.
   constexpr bool passes_gradient() const { return needs.has(Value::kOutputGradient); }
+  constexpr bool is(Change c) const { return change == c; }
+  constexpr bool places(Value of, Placement to) const {
+    return change && change->of == of && change->to == to;
+  }
+  /// Whether it takes values from this placement.
+  constexpr bool takes_from(Placement from) const { return change && change->from == from; }
 };
 
 /// One for each kind, in the order of ActionKind.

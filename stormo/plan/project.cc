@@ -115,7 +115,8 @@ bool is_boundary(const ModelShape& model, int segment) {
 }
 
 MoveEnds ends_of(const Action& move) {
-  if (move.kind == ActionKind::kMoveGradient) return {move.range.last, move.range.first};
+  if (row_of(move.kind).makes.has(Value::kOutputGradient))
+    return {move.range.last, move.range.first};
   return {move.range.first, move.range.last};
 }
 
@@ -134,7 +135,8 @@ Stages::Stages(const ModelShape& model) {
 bool Stages::concern(const Action& a, int stage) const {
   switch (row_of(a.kind).range) {
     case RangeOf::kNothing:
-      return a.kind != ActionKind::kLoss || segments_.empty() || segments_.back() == stage;
+      return !row_of(a.kind).makes.has(Value::kLoss) || segments_.empty() ||
+             segments_.back() == stage;
     case RangeOf::kSegments:  // what is computed together is of one stage
       return of_segment(a.range.first) == stage || of_segment(a.range.last) == stage;
     case RangeOf::kParameters:
@@ -180,7 +182,9 @@ StepPlan project(const StepPlan& plan, Rank rank) {
   StepPlan out = plan;
   const bool in_worker = plan.mesh.find(kWorkerAxis) >= 0 && rank < plan.mesh.size();
   if (in_worker && worker_part(plan.mesh, rank).index > 0) {
-    std::erase_if(out.actions, [](const Action& a) { return a.kind == ActionKind::kPush; });
+    std::erase_if(out.actions, [](const Action& a) {
+      return row_of(a.kind).places(Value::kGradients, Placement::kRemote);
+    });
   }
   if (model_axes(plan.mesh).empty()) return out;
   const Stages stages(plan.model);

@@ -85,6 +85,11 @@ void add(StableHash& h, const Action& a) {
   if (!a.algorithm.empty()) h.add("by " + a.algorithm);
 }
 
+template <class Fact>
+bool has(const StepPlan& p, const Fact& fact) {
+  return std::ranges::any_of(p.actions, [&](const Action& a) { return fact(row_of(a.kind)); });
+}
+
 }  // namespace
 
 bool is_remote(const StepPlan& p) {
@@ -92,13 +97,15 @@ bool is_remote(const StepPlan& p) {
 }
 
 bool averages_on_servers(const StepPlan& p) {
-  return is_remote(p) && std::ranges::count(p.actions, ActionKind::kAverage, &Action::kind) > 0;
+  return is_remote(p) && has(p, [](const ActionRow& row) {
+           return row.is({Value::kParameters, Placement::kDiverged, Placement::kReplicate});
+         });
 }
 
 bool has_worker_copies(const StepPlan& p) {
-  return averages_on_servers(p) || std::ranges::any_of(p.actions, [](const Action& a) {
-           return (a.kind == ActionKind::kPull || a.kind == ActionKind::kPush) && a.every > 1;
-         });
+  return averages_on_servers(p) || (is_remote(p) && std::ranges::any_of(p.actions, [](auto& a) {
+                                      return row_of(a.kind).scope == Scope::kServers && a.every > 1;
+                                    }));
 }
 
 int longest_delay(const StepPlan& p) {
@@ -118,7 +125,7 @@ std::vector<std::size_t> order_of_batch(const StepPlan& p) {
 }
 
 bool has_backward_parts(const StepPlan& p) {
-  return std::ranges::count(p.actions, ActionKind::kBackwardInput, &Action::kind) > 0;
+  return has(p, [](const ActionRow& row) { return row.passes_gradient() && !row.adds_gradients; });
 }
 
 bool is_diverged(const StepPlan& p) {
@@ -126,7 +133,8 @@ bool is_diverged(const StepPlan& p) {
 }
 
 bool has_centre(const StepPlan& p) {
-  return std::ranges::count(p.actions, ActionKind::kExchange, &Action::kind) > 0;
+  return has(
+      p, [](const ActionRow& row) { return row.places(Value::kParameters, Placement::kRemote); });
 }
 
 bool has_servers(const StepPlan& p) { return is_remote(p) || has_centre(p); }

@@ -13,20 +13,6 @@
 
 namespace stormo::plan {
 
-/// How the ranks of one mesh axis hold a value.
-enum class Placement : std::uint8_t {
-  kReplicate,  ///< each rank has the whole value, and all have the same
-  kShard,      ///< each rank has an equal part, its shard
-  kPartial,    ///< each rank has one term of a sum
-  kShared,     ///< there is one copy, in memory that all ranks of the axis map
-  kDiverged,   ///< each rank has a whole value, and the values differ
-  kRemote,     ///< the value lies on parameter servers, which are no ranks of the mesh
-  kStaged,     ///< each rank has the values of its stage of the pipeline; only on kStageAxis
-  /// Each rank has its slice of what the model splits (Split), and the whole of the rest; only on
-  /// kTensorAxis.
-  kSplit,
-};
-
 /// How ranks that have parts of the positions compute attention (tensor/context.h).
 enum class AttentionForm : std::uint8_t {
   kRing,   ///< keys and values pass all ranks in turn
@@ -94,7 +80,6 @@ bool has_servers(const StepPlan& p);
 /// Whether codecs keep what they lost from one step to the next.
 bool keeps_residuals(const StepPlan& p);
 
-std::string_view to_string(Placement placement);
 /// "all_gather 4-7 over shard async", "average 0-5 over dp every 8", as in the text form.
 std::string to_text(const Action& a);
 /// The action with its number, and with "block0" or "block0.weight..block1.bias" for the range; for

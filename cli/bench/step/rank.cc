@@ -74,8 +74,9 @@ class StepProbe {
   }
   void watch(train::Trainer& trainer) {
     trainer.on_action([this](const plan::Action& a) {
-      if (a.kind == plan::ActionKind::kUpdate && times_.size() == calls_) sample_memory();
-      if (a.kind != plan::ActionKind::kLoad) return;
+      const plan::Values& makes = row_of(a.kind).makes;
+      if (makes.has(plan::Value::kUpdated) && times_.size() == calls_) sample_memory();
+      if (!makes.has(plan::Value::kBatch)) return;
       if (!times_.empty()) losses_.push_back(std::exchange(sum_, 0));
       times_.push_back(std::chrono::steady_clock::now());
     });

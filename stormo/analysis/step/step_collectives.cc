@@ -12,9 +12,9 @@ namespace stormo::analysis {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::GoalKind;
 using plan::Placement;
+using plan::Value;
 
 std::vector<std::string> all_axes(const plan::Mesh& mesh) {
   std::vector<std::string> names;
@@ -35,47 +35,22 @@ class Sizes {
   /// `model`: of the ranks that the collectives are of.
   Sizes(const plan::StepPlan& plan, const plan::ModelShape& model, std::size_t action,
         const StepSizes& sizes)
-      : plan_(plan), model_(model), action_(action), a_(plan.actions[action]), sizes_(sizes) {}
+      : plan_(plan),
+        model_(model),
+        action_(action),
+        a_(plan.actions[action]),
+        row_(row_of(a_.kind)),
+        sizes_(sizes) {}
 
   std::vector<Collective> find() {
-    switch (a_.kind) {
-      case ActionKind::kCount: add(1, DType::kFloat64, together(data_axes(plan_.mesh))); break;
-      case ActionKind::kFindUnused:
-        add(trainable_in(all_parameters(model_)), DType::kUInt8, data_axes(plan_.mesh));
-        break;
-      case ActionKind::kUnscale:
-        // a worker of servers decides alone
-        if (!has_servers(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
-        break;
-      case ActionKind::kAgree:
-        add(agreed_numbers(), DType::kFloat64, together(all_axes(plan_.mesh)));
-        break;
-      // from the first rank of a worker to the others
-      case ActionKind::kPull:
-        add(server_bytes(plan_, a_, sizes_), DType::kUInt8, together({}), GoalKind::kBroadcast);
-        break;
-      case ActionKind::kNorm: add(1, DType::kFloat64, a_.axes); break;
-      // two norms for each parameter
-      case ActionKind::kUpdate: add(2 * trainable_in(a_.range), DType::kFloat64, a_.axes); break;
-      case ActionKind::kAllGather: flat(GoalKind::kAllGather); break;
-      case ActionKind::kReduceScatter: flat(GoalKind::kReduceScatter); break;
-      case ActionKind::kAllReduce: all_reduce(); break;
-      case ActionKind::kAverage:
-        if (!has_servers(plan_)) average();
-        break;
-      case ActionKind::kSumTied: sum_tied(); break;
-      case ActionKind::kSumWhole: sum_whole(); break;
-      case ActionKind::kForward:
-      case ActionKind::kRecompute:
-      case ActionKind::kBackward:
-      case ActionKind::kBackwardInput:
-        inner_sums();
-        exchange_keys();
-        sums_over_places();
-        break;
-      case ActionKind::kLoss: loss_sums(); break;
-      default: break;
+    numbers();
+    if (row_.makes.has(Value::kLoss)) loss_sums();
+    if (row_.runs_forward() || row_.passes_gradient()) {
+      inner_sums();
+      exchange_keys();
+      sums_over_places();
     }
+    if (row_.change) change(*row_.change);
     return std::move(out_);
   }
 
@@ -85,6 +60,42 @@ class Sizes {
     if (elements == 0 || ranks_of(plan_.mesh, axes) == 1) return;
     out_.push_back(
         {.goal = goal, .elements = elements, .dtype = dtype, .axes = axes, .algorithm = algorithm});
+  }
+
+  void numbers() {
+    const plan::Numbers& n = row_.numbers;
+    if (n.count == 0) return;
+    std::vector<std::string> axes = a_.axes;
+    if (n.over != plan::Over::kItsAxes) {
+      if (row_.scope == plan::Scope::kRank && has_servers(plan_)) return;  // it decides alone
+      axes =
+          together(n.over == plan::Over::kDataAxes ? data_axes(plan_.mesh) : all_axes(plan_.mesh));
+    }
+    const plan::Range range =
+        row_.range == plan::RangeOf::kParameters ? a_.range : all_parameters(model_);
+    const std::int64_t times = n.of_each_parameter ? trainable_in(range)
+                               : row_.all_batches  ? agreed_numbers()
+                                                   : 1;
+    add(n.count * times, n.dtype, axes);
+  }
+
+  /// A placement says by which collective it comes from another.
+  void change(const plan::Change& c) {
+    if (c.of == Value::kGradients) {
+      switch (c.to) {
+        case Placement::kReplicate: return all_reduce();
+        case Placement::kShard: return flat(GoalKind::kReduceScatter);
+        case Placement::kStaged: return sum_tied();
+        case Placement::kSplit: return sum_whole();
+        default: return;  // read in memory, or pushed
+      }
+    }
+    if (c.from == Placement::kRemote) {  // from the first rank of a worker to the others
+      add(server_bytes(plan_, a_, sizes_), DType::kUInt8, together({}), GoalKind::kBroadcast);
+    }
+    if (c.to != Placement::kReplicate) return;
+    if (c.from == Placement::kShard) return flat(GoalKind::kAllGather);
+    if (!has_servers(plan_)) average();
   }
 
   /// Over which ranks do a step together: with servers those of a worker, else `axes`.
@@ -103,13 +114,15 @@ class Sizes {
   }
 
   bool weights_are_known() const {
-    return std::ranges::count(plan_.actions, ActionKind::kCount, &Action::kind) > 0;
+    return std::ranges::any_of(
+        plan_.actions, [](const Action& a) { return row_of(a.kind).makes.has(Value::kWeights); });
   }
 
   bool was_scattered() const {
     const auto end = plan_.actions.begin() + static_cast<std::ptrdiff_t>(action_);
     return std::any_of(plan_.actions.begin(), end, [this](const Action& before) {
-      return before.kind == ActionKind::kReduceScatter && before.range == a_.range;
+      return row_of(before.kind).places(Value::kGradients, Placement::kShard) &&
+             before.range == a_.range;
     });
   }
 
@@ -180,7 +193,8 @@ class Sizes {
     const int ranks = ranks_of(plan_.mesh, a_.axes);
     const std::int64_t bytes = ranks * encoded_parts(row_of(a_.codec), elements, ranks).bytes;
     add(ranks * bytes, DType::kUInt8, a_.axes, GoalKind::kAllToAll);
-    if (a_.kind == ActionKind::kAllReduce) add(bytes, DType::kUInt8, a_.axes, GoalKind::kAllGather);
+    if (row_.places(Value::kGradients, Placement::kReplicate))
+      add(bytes, DType::kUInt8, a_.axes, GoalKind::kAllGather);
   }
 
   /// With averages also how far the ranks were from them.
@@ -231,7 +245,7 @@ class Sizes {
   /// What the ranks add up that compute layers together.
   void inner_sums() {
     if (plan_.mesh.find(plan::kTensorAxis) < 0) return;
-    const bool backward = row_of(a_.kind).passes_gradient();
+    const bool backward = row_.passes_gradient();
     const int first_trained = backward ? first_trained_segment(model_) : 0;
     for (int i = 0; i < a_.range.size(); ++i) {
       const int s = backward ? a_.range.last - i : a_.range.first + i;
@@ -250,7 +264,7 @@ class Sizes {
   /// and scatters them where it ends, and backward the other way round.
   void gather_and_scatter(const std::vector<std::int64_t>& begins,
                           const std::vector<std::int64_t>& ends) {
-    const bool backward = row_of(a_.kind).passes_gradient();
+    const bool backward = row_.passes_gradient();
     const DType own = own_type(), computed = sizes_.computes_in.value_or(own);
     const auto &gathered = backward ? ends : begins, &scattered = backward ? begins : ends;
     const std::size_t count = std::max(begins.size(), ends.size());
@@ -275,8 +289,7 @@ class Sizes {
   }
   void add_sums(const std::vector<std::int64_t>& sums) {
     const DType own = own_type();
-    const bool forward = a_.kind == ActionKind::kForward || a_.kind == ActionKind::kRecompute;
-    const DType type = forward ? sizes_.computes_in.value_or(own) : own;
+    const DType type = row_.runs_forward() ? sizes_.computes_in.value_or(own) : own;
     for (const std::int64_t n : sums) add_inner(n, type, GoalKind::kAllReduce);
   }
   /// `elements` of a sample of all positions.
@@ -293,7 +306,7 @@ class Sizes {
     const DType own = own_type();
     const DType type = sizes_.computes_in.value_or(own);
     const std::vector<std::string> axes = {plan::kContextAxis};
-    const int first_trained = row_of(a_.kind).passes_gradient() ? first_trained_segment(model_) : 0;
+    const int first_trained = row_.passes_gradient() ? first_trained_segment(model_) : 0;
     for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
       const std::int64_t keys = model_.segments[static_cast<std::size_t>(s)].keys * sizes_.samples /
                                 plan::slice_of(plan_.mesh, 0).parts;
@@ -303,7 +316,7 @@ class Sizes {
         continue;
       }
       add(keys, type, axes, GoalKind::kAllGather, "ring_all_gather");
-      if (!row_of(a_.kind).passes_gradient()) continue;
+      if (!row_.passes_gradient()) continue;
       add(keys, own, axes, GoalKind::kReduceScatter, "ring_reduce_scatter");
     }
   }
@@ -313,7 +326,7 @@ class Sizes {
   void sums_over_places() {
     const std::vector<std::string> axes = plan::place_axes(plan_.mesh);
     if (axes.empty()) return;
-    const bool backward = row_of(a_.kind).passes_gradient();
+    const bool backward = row_.passes_gradient();
     const int first_trained = backward ? first_trained_segment(model_) : 0;
     for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
       const plan::SegmentShape& segment = model_.segments[static_cast<std::size_t>(s)];
@@ -334,6 +347,7 @@ class Sizes {
   const plan::ModelShape& model_;
   std::size_t action_;
   const Action& a_;
+  const plan::ActionRow& row_;
   const StepSizes& sizes_;
   std::vector<Collective> out_;
 };
@@ -391,25 +405,25 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
                                        const StepSizes& sizes) {
   const Action& a = plan.actions[action];
   const int stages = num_stages(plan.mesh);
-  const bool of_parts =
-      row_of(a.kind).range == plan::RangeOf::kParameters || a.kind == ActionKind::kFindUnused;
+  const plan::ActionRow& row = row_of(a.kind);
+  const bool of_parts = row.range == plan::RangeOf::kParameters || row.numbers.of_each_parameter;
   if (model_axes(plan.mesh).empty() || !of_parts) {
     std::vector<Collective> all = Sizes(plan, plan.model, action, sizes).find();
-    const bool is_loss = a.kind == ActionKind::kLoss;
-    if (stages == 1 || (!is_loss && row_of(a.kind).range == plan::RangeOf::kNothing)) return all;
+    const bool is_loss = row.makes.has(Value::kLoss);
+    if (stages == 1 || (!is_loss && row.range == plan::RangeOf::kNothing)) return all;
     const plan::SegmentShape& computed =
         is_loss ? plan.model.segments.back()
                 : plan.model.segments[static_cast<std::size_t>(a.range.first)];
     for (Collective& c : all) c.stages = {computed.stage};
     return all;
   }
-  if (a.kind == ActionKind::kPull) return given_values(plan, a);
+  if (row.takes_from(Placement::kRemote)) return given_values(plan, a);
   const plan::Stages part(plan.model);
   const int slices = different_slices(plan);
   std::vector<Collective> out;
   for (int s = 0; s < stages; ++s) {
     if (!part.concern(a, s)) continue;
-    const bool tied = a.kind == ActionKind::kSumTied;
+    const bool tied = row.places(Value::kGradients, Placement::kStaged);
     for (int slice = 0; slice < slices; ++slice) {
       const plan::ModelShape model = model_of(plan.model, s, {slice, slice_of(plan.mesh, 0).parts});
       for (Collective& c : Sizes(plan, model, action, sizes).find()) {
@@ -433,11 +447,11 @@ std::int64_t moved_bytes(const plan::StepPlan& plan, const plan::Action& a,
 }
 
 std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a, const StepSizes& sizes) {
-  const bool push = a.kind == ActionKind::kPush;
+  const plan::ActionRow& row = row_of(a.kind);
+  const bool push = row.places(Value::kGradients, Placement::kRemote);
   const bool averages = averages_on_servers(plan);
-  const bool moves = a.kind == ActionKind::kPull || a.kind == ActionKind::kExchange ||
-                     (a.kind == ActionKind::kAverage && averages);
-  if (!push && !moves) return 0;
+  const bool gives = averages && row.places(Value::kParameters, Placement::kReplicate);
+  if (row.scope != plan::Scope::kServers && !gives) return 0;
   const std::int64_t arrays = averages ? 1 + sizes.averaged_slots : 1;
   const auto number = static_cast<std::int64_t>(size_of(DType::kFloat64));  // of steps
   std::int64_t bytes = 0;
@@ -448,7 +462,7 @@ std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a, const Ste
       if (averages) bytes += number;
     }
   }
-  return a.kind == ActionKind::kExchange ? 2 * bytes : bytes;
+  return row.places(Value::kParameters, Placement::kRemote) ? 2 * bytes : bytes;
 }
 
 }  // namespace stormo::analysis

@@ -98,8 +98,7 @@ void turn_around(std::vector<Crossing>& exchanges) {
 
 std::vector<Crossing> crossings_of(const plan::StepPlan& plan, const plan::Action& a,
                                    const StepSizes& sizes) {
-  const bool forwards =
-      a.kind == plan::ActionKind::kForward || a.kind == plan::ActionKind::kRecompute;
+  const bool forwards = row_of(a.kind).runs_forward();
   const bool backwards = row_of(a.kind).passes_gradient();
   std::vector<Crossing> out;
   const bool in_parts =

@@ -13,9 +13,9 @@ namespace stormo::analysis {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Placement;
 using plan::Range;
+using plan::Value;
 
 std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
@@ -46,8 +46,8 @@ class MemoryWalk {
         has_gradient_(shapes_.size()),
         longest_delay_(longest_delay(plan)) {
     for (const Action& a : plan.actions) {
-      if (a.kind == ActionKind::kReshard) dropped_.push_back(a.range);
-      if (a.kind == ActionKind::kRecompute) recomputed_.insert(computation_of(a));
+      if (row_of(a.kind).places(Value::kParameters, Placement::kShard)) dropped_.push_back(a.range);
+      if (row_of(a.kind).recomputes()) recomputed_.insert(computation_of(a));
     }
     now_.process = sizes.process;
     rest();
@@ -109,7 +109,8 @@ class MemoryWalk {
     const std::int64_t bytes = packed ? elements(group) * bytes_of(sent) : 0;
     const auto ranks = static_cast<int>(plan_.mesh.group(0, reduction.axes).size());
     if (!codec.in_blocks() || ranks == 1) return bytes;
-    const bool of_part = in_parts_ && reduction.kind == ActionKind::kAllReduce;
+    const bool of_part =
+        in_parts_ && row_of(reduction.kind).places(Value::kGradients, Placement::kReplicate);
     const plan::EncodedParts parts =
         encoded_parts(codec, elements(group) / (of_part ? shards_ : 1), ranks);
     return bytes + parts.padded * (ranks + 1) * bytes_of(DType::kFloat32) + 2 * ranks * parts.bytes;
@@ -117,28 +118,26 @@ class MemoryWalk {
 
   void do_action(const Action& a) {
     highest_ = now_;
-    switch (a.kind) {
-      case ActionKind::kLoad: load(); break;
-      case ActionKind::kUpdate: update(a); break;
-      case ActionKind::kForward:
-        now_.activations += is_recomputed(a) ? output(a.range) : activations(a.range);
-        break;
-      case ActionKind::kRecompute: now_.activations += activations(a.range); break;
-      case ActionKind::kBackward:
-      case ActionKind::kBackwardWeight: {
-        for (int s = a.range.last; s >= a.range.first; --s) add_gradients(s);
-        keep_highest();
-        now_.activations -= activations(a.range) + (is_recomputed(a) ? output(a.range) : 0);
-        break;
-      }
-      case ActionKind::kAllGather: now_.parameters += whole_if_dropped(a.range); break;
-      case ActionKind::kReshard: now_.parameters -= whole_if_dropped(a.range); break;
-      case ActionKind::kReduceScatter: scatter(a.range, a.codec); break;
-      case ActionKind::kReleaseGradients:
-        now_.gradients -= std::exchange(terms_[key(a.range)], 0);
-        break;
-      default: break;
+    const plan::ActionRow& row = row_of(a.kind);
+    if (row.makes.has(Value::kBatch)) load();
+    if (row.makes.has(Value::kUpdated)) update(a);
+    if (row.runs_forward()) {
+      const bool forgets = is_recomputed(a) && !row.recomputes();
+      now_.activations += forgets ? output(a.range) : activations(a.range);
     }
+    if (row.adds_gradients) {
+      for (int s = a.range.last; s >= a.range.first; --s) add_gradients(s);
+      keep_highest();
+      now_.activations -= activations(a.range) + (is_recomputed(a) ? output(a.range) : 0);
+    }
+    if (row.is({Value::kParameters, Placement::kShard, Placement::kReplicate})) {
+      now_.parameters += whole_if_dropped(a.range);
+    }
+    if (row.places(Value::kParameters, Placement::kShard)) {
+      now_.parameters -= whole_if_dropped(a.range);
+    }
+    if (row.places(Value::kGradients, Placement::kShard)) scatter(a.range, a.codec);
+    if (row.needs.has(Value::kTerms)) now_.gradients -= std::exchange(terms_[key(a.range)], 0);
     keep_highest();
   }
 
@@ -225,11 +224,11 @@ class MemoryWalk {
 
   /// Else the part that is updated lies among the terms.
   bool is_released_before_update(Range parameters) const {
-    const auto ends = std::ranges::find_if(plan_.actions, [&](const Action& a) {
-      return a.kind == ActionKind::kUpdate ||
-             (a.kind == ActionKind::kReleaseGradients && a.range == parameters);
-    });
-    return ends != plan_.actions.end() && ends->kind == ActionKind::kReleaseGradients;
+    for (const Action& a : plan_.actions) {
+      if (row_of(a.kind).makes.has(Value::kUpdated)) return false;
+      if (row_of(a.kind).needs.has(Value::kTerms) && a.range == parameters) return true;
+    }
+    return false;
   }
 
   std::int64_t whole_if_dropped(Range parameters) const {

@@ -17,7 +17,7 @@ namespace stormo::analysis {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
+using plan::Placement;
 using plan::Range;
 using plan::Value;
 
@@ -43,7 +43,8 @@ class TimeWalk {
     out_.compute.resize(ranks_.size());
     computed_.resize(plan.model.segments.size());
     for (const Action& a : plan.actions) {
-      if (a.kind == ActionKind::kReduceScatter) scattered_.insert({a.range.first, a.range.last});
+      if (!row_of(a.kind).places(Value::kGradients, Placement::kShard)) continue;
+      scattered_.insert({a.range.first, a.range.last});
     }
     for (std::size_t s = 0; s < plan.model.segments.size(); ++s) {
       owner_.insert(owner_.end(), plan.model.segments[s].parameters.size(), s);
@@ -211,8 +212,8 @@ class TimeWalk {
   /// its gradients are there.
   bool is_early() const {
     const Action& a = plan_.actions[action_];
-    const bool sends = a.kind == ActionKind::kAllReduce || a.kind == ActionKind::kPush;
-    return sends && a.asynchronous && !scattered_.contains({a.range.first, a.range.last});
+    return row_of(a.kind).makes.has(Value::kGradients) && a.asynchronous &&
+           !scattered_.contains({a.range.first, a.range.last});
   }
 
   double gradients_there(std::size_t rank) const {
@@ -360,7 +361,7 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
   const Range whole = all_parameters(plan.model);
   int sharing = 1;  // ranks whose gradients an update reads
   for (const Action& a : plan.actions) {
-    if (a.kind == ActionKind::kShareGradients) {
+    if (row_of(a.kind).places(Value::kGradients, Placement::kShared)) {
       sharing = static_cast<int>(plan.mesh.group(0, a.axes).size());
     }
   }
@@ -371,18 +372,18 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
     weight = input;
   }
   return [=](Rank rank, const Action& a) -> double {
-    switch (a.kind) {
-      case ActionKind::kLoad: return times.load;
-      case ActionKind::kForward:
-      case ActionKind::kRecompute: return of_segments(times.forward, a.range);
-      case ActionKind::kLoss: return times.loss;
-      case ActionKind::kBackward: return of_segments(times.backward, a.range);
-      case ActionKind::kBackwardInput: return of_segments(input, a.range);
-      case ActionKind::kBackwardWeight: return of_segments(weight, a.range);
-      case ActionKind::kNorm: return times.norm * share(rank, whole);
-      case ActionKind::kUpdate: return update * share(rank, a.range);
-      default: return 0;
+    const plan::ActionRow& row = row_of(a.kind);
+    if (row.runs_forward()) return of_segments(times.forward, a.range);
+    if (row.passes_gradient() || row.adds_gradients) {
+      return of_segments(!row.adds_gradients      ? input
+                         : !row.passes_gradient() ? weight
+                                                  : times.backward,
+                         a.range);
     }
+    if (row.makes.has(Value::kBatch)) return times.load;
+    if (row.makes.has(Value::kLoss)) return times.loss;
+    if (row.makes.has(Value::kNorm)) return times.norm * share(rank, whole);
+    return row.makes.has(Value::kUpdated) ? update * share(rank, a.range) : 0;
   };
 }
 

@@ -11,7 +11,8 @@ namespace stormo::analysis {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
+using plan::Placement;
+using plan::Value;
 
 /// From each rank of one stage to the rank of the other in its own pipeline.
 Crossing move_of(const plan::StepPlan& plan, const Action& a, const StepSizes& sizes) {
@@ -59,8 +60,10 @@ Crossing mix_of(const plan::StepPlan& plan, const Action& a) {
 }
 
 ServerExchange exchange_of(const Action& a, std::int64_t bytes) {
-  if (a.kind == ActionKind::kExchange) return {.pulled = bytes / 2, .pushed = bytes / 2};
-  if (a.kind == ActionKind::kPull) return {.pulled = bytes};
+  const plan::ActionRow& row = row_of(a.kind);
+  if (row.takes_from(Placement::kRemote)) return {.pulled = bytes};
+  const bool both = row.places(Value::kParameters, Placement::kRemote);
+  if (both) return {.pulled = bytes / 2, .pushed = bytes / 2};
   return {.pushed = bytes};
 }
 
@@ -74,7 +77,8 @@ std::vector<Transfer> transfers_of(const plan::StepPlan& plan, std::size_t actio
     out.emplace_back(exchange_of(a, bytes));
   }
   if (row_of(a.kind).moves()) out.emplace_back(move_of(plan, a, sizes));
-  if (a.kind == ActionKind::kMix) {
+  if (row_of(a.kind).places(Value::kParameters, Placement::kDiverged) &&
+      row_of(a.kind).takes_from(Placement::kDiverged)) {
     if (Crossing ring = mix_of(plan, a); !ring.messages.empty()) out.emplace_back(std::move(ring));
   }
   for (Crossing& c : crossings_of(plan, a, sizes)) out.emplace_back(std::move(c));

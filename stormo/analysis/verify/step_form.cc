@@ -15,7 +15,6 @@ namespace stormo::analysis {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Placement;
 using plan::StepPlan;
 
@@ -370,7 +369,8 @@ Status check_axes(const StepPlan& p, const Action& a) {
     if (p.mesh.find(axis) < 0) return bad("axis '" + axis + "' is not in the mesh");
     const bool cuts_model = axis == plan::kStageAxis || axis == plan::kTensorAxis;
     const bool adds_norms =
-        a.kind == ActionKind::kNorm || (a.kind == ActionKind::kUpdate && axis == plan::kTensorAxis);
+        row_of(a.kind).makes.has(plan::Value::kNorm) ||
+        (row_of(a.kind).makes.has(plan::Value::kUpdated) && axis == plan::kTensorAxis);
     if (cuts_model && !adds_norms) {
       return bad("the ranks of '" + axis +
                  "' have different parts of the model, and reduce nothing together");
@@ -407,7 +407,8 @@ Status check_shape(const StepPlan& p, bool centre, const Action& a) {
                ", but the model has " + std::to_string(count));
   }
   if (segments) STORMO_RETURN_IF_ERROR(check_segments(p, a));
-  if (a.kind == ActionKind::kSumTied && a.range.size() > 1) return bad("takes one parameter");
+  if (row.places(plan::Value::kGradients, Placement::kStaged) && a.range.size() > 1)
+    return bad("takes one parameter");
   const int most = row.micro_batch ? p.micro_batches : 1;
   if (a.micro_batch < 0 || a.micro_batch >= most) {
     return bad("is of micro-batch " + std::to_string(a.micro_batch) + ", but there are " +

@@ -11,8 +11,6 @@ namespace stormo::analysis {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
-
 using plan::bad;
 
 }  // namespace
@@ -22,54 +20,61 @@ MicroBatches::MicroBatches(const plan::StepPlan& plan)
       segments_(static_cast<int>(plan.model.segments.size())),
       all_(static_cast<std::size_t>(plan.micro_batches)) {
   for (const Action& a : plan.actions) {
-    if (a.kind != ActionKind::kRecompute) continue;
+    if (!row_of(a.kind).recomputes()) continue;
     auto& forgotten = of(a).forgotten;
     if (std::ranges::count(forgotten, a.range) == 0) forgotten.push_back(a.range);
   }
 }
 
-Status MicroBatches::forward(const Action& a) {
+Status MicroBatches::next(const Action& a) {
+  const plan::ActionRow& row = row_of(a.kind);
   MicroBatch& m = of(a);
-  if (a.range.first != m.forward) {
-    return bad(a.range.first < m.forward
-                   ? "computes segment " + std::to_string(a.range.first) + " a second time"
-                   : "needs the output of segment " + std::to_string(a.range.first - 1) + " first");
+  if (row.moves()) return move(m, a);
+  if (row.makes.has(plan::Value::kLoss)) return loss(m);
+  if (row.recomputes()) return recompute(m, a.range);
+  if (row.runs_forward()) return forward(m, a.range);
+  if (row.passes_gradient()) return backward(m, a);
+  return std::erase(m.weights, a.range) > 0 ? Status() : bad("has no backward_input before it");
+}
+
+Status MicroBatches::forward(MicroBatch& m, plan::Range range) {
+  if (range.first != m.forward) {
+    return bad(range.first < m.forward
+                   ? "computes segment " + std::to_string(range.first) + " a second time"
+                   : "needs the output of segment " + std::to_string(range.first - 1) + " first");
   }
-  const int before = a.range.first - 1;
-  if (is_boundary(model_, before) && !m.activations.contains(before)) {
+  const int before = range.first - 1;
+  if (is_boundary(model_, before) && !m.moved.contains({false, before})) {
     return bad("needs the output of segment " + std::to_string(before) + " moved to its stage");
   }
-  m.forward = a.range.last + 1;
-  m.forwards.push_back(a.range);
+  m.forward = range.last + 1;
+  m.forwards.push_back(range);
   return {};
 }
 
-Status MicroBatches::loss(const Action& a) {
-  MicroBatch& m = of(a);
+Status MicroBatches::loss(MicroBatch& m) const {
   if (m.forward < segments_) {
     return bad("comes before the forward of segment " + std::to_string(m.forward));
   }
   return std::exchange(m.loss, true) ? bad("computes the loss a second time") : Status();
 }
 
-Status MicroBatches::recompute(const Action& a) {
-  MicroBatch& m = of(a);
+Status MicroBatches::recompute(MicroBatch& m, plan::Range range) const {
   if (!m.loss) return bad("comes before the loss");
-  if (a.range.last + 1 == segments_) {
+  if (range.last + 1 == segments_) {
     return bad("forgets the output of the last segment, which the loss keeps");
   }
   const int left = segments_ - m.backward;
-  if (a.range.last >= left) {
+  if (range.last >= left) {
     return bad("comes after the backward of segment " + std::to_string(left));
   }
-  if (std::ranges::count(m.forwards, a.range) == 0) {
+  if (std::ranges::count(m.forwards, range) == 0) {
     return bad("computes a range again that no forward has computed as one");
   }
-  return std::erase(m.forgotten, a.range) > 0 ? Status() : bad("computes its range a third time");
+  return std::erase(m.forgotten, range) > 0 ? Status() : bad("computes its range a third time");
 }
 
-Status MicroBatches::backward(const Action& a) {
-  MicroBatch& m = of(a);
+Status MicroBatches::backward(MicroBatch& m, const Action& a) {
   if (std::ranges::count(m.forgotten, a.range) > 0) return bad("comes before its recompute");
   const int last = segments_ - 1 - m.backward;
   if (!m.loss) return bad("comes before the loss");
@@ -79,11 +84,11 @@ Status MicroBatches::backward(const Action& a) {
                    : "needs the gradient of segment " + std::to_string(a.range.last + 1) +
                          " first");
   }
-  if (is_boundary(model_, a.range.last) && !m.gradients.contains(a.range.last)) {
+  if (is_boundary(model_, a.range.last) && !m.moved.contains({true, a.range.last})) {
     return bad("needs the gradient of segment " + std::to_string(a.range.last + 1) +
                " moved to its stage");
   }
-  if (a.kind == ActionKind::kBackwardInput) {
+  if (!row_of(a.kind).adds_gradients) {
     if (a.range.first == 0)
       return bad("begins with the batch, which has no gradient; use backward");
     m.weights.push_back(a.range);
@@ -92,24 +97,15 @@ Status MicroBatches::backward(const Action& a) {
   return {};
 }
 
-Status MicroBatches::backward_weight(const Action& a) {
-  return std::erase(of(a).weights, a.range) > 0 ? Status() : bad("has no backward_input before it");
-}
-
-Status MicroBatches::move_activation(const Action& a) {
-  MicroBatch& m = of(a);
-  if (m.forward <= a.range.first) {
-    return bad("comes before the forward of segment " + std::to_string(a.range.first));
+Status MicroBatches::move(MicroBatch& m, const Action& a) const {
+  const bool gradient = row_of(a.kind).makes.has(plan::Value::kOutputGradient);
+  const int from = ends_of(a).from;
+  if (gradient ? segments_ - m.backward > from : m.forward <= from) {
+    return bad(std::string("comes before the ") + (gradient ? "backward" : "forward") +
+               " of segment " + std::to_string(from));
   }
-  return m.activations.insert(a.range.first).second ? Status() : bad("moves it a second time");
-}
-
-Status MicroBatches::move_gradient(const Action& a) {
-  MicroBatch& m = of(a);
-  if (segments_ - m.backward > a.range.last) {
-    return bad("comes before the backward of segment " + std::to_string(a.range.last));
-  }
-  return m.gradients.insert(a.range.first).second ? Status() : bad("moves it a second time");
+  return m.moved.insert({gradient, a.range.first}).second ? Status()
+                                                          : bad("moves it a second time");
 }
 
 Status MicroBatches::all_computed() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -10,20 +11,14 @@ namespace stormo::analysis {
 
 /// The order of the computations of each micro-batch of a plan: forward, loss, backward or its two
 /// parts, and a recompute before the backward of what is not kept; and a move wherever it crosses
-/// from one stage of a pipeline to another. Each function takes the next action of its kind and
-/// returns kBadPlan where it is out of order.
+/// from one stage of a pipeline to another.
 class MicroBatches {
  public:
   /// `plan` is borrowed.
   explicit MicroBatches(const plan::StepPlan& plan);
 
-  Status forward(const plan::Action& a);
-  Status loss(const plan::Action& a);
-  Status recompute(const plan::Action& a);
-  Status backward(const plan::Action& a);
-  Status backward_weight(const plan::Action& a);
-  Status move_activation(const plan::Action& a);
-  Status move_gradient(const plan::Action& a);
+  /// The next action of segments, or loss: kBadPlan where it is out of order.
+  Status next(const plan::Action& a);
 
   /// kBadPlan for an action before which a micro-batch has no whole backward.
   Status all_computed() const;
@@ -37,13 +32,18 @@ class MicroBatches {
     bool loss = false;
     std::vector<plan::Range> forwards;   // as they were cut
     std::vector<plan::Range> forgotten;  // forwards that keep their input only
-    std::vector<plan::Range> weights;    // whose backward_input is done, and no more
-    // boundaries between stages that it has crossed, by the segment in front of them
-    std::set<int> activations, gradients;
+    std::vector<plan::Range> weights;    // whose gradients of the input are there, and no others
+    // what was moved: outputs, or their gradients, by the segment in front of the boundary
+    std::set<std::pair<bool, int>> moved;
   };
   bool has_backward(const MicroBatch& m) const {
     return m.backward == segments_ && m.weights.empty();
   }
+  Status forward(MicroBatch& m, plan::Range range);
+  Status loss(MicroBatch& m) const;
+  Status recompute(MicroBatch& m, plan::Range range) const;
+  Status backward(MicroBatch& m, const plan::Action& a);
+  Status move(MicroBatch& m, const plan::Action& a) const;
   MicroBatch& of(const plan::Action& a) { return all_[static_cast<std::size_t>(a.micro_batch)]; }
 
   const plan::ModelShape& model_;

@@ -14,7 +14,6 @@ namespace stormo::analysis {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 
 /// When an action comes after the load of its batch: steps, then the place in the plan.
 using When = std::pair<int, std::size_t>;
@@ -46,21 +45,22 @@ Status check_overlap(const plan::StepPlan& p) {
     return Status(Code::kBadPlan,
                   "newest_weights: no steps overlap, so a backward has no older parameters");
   }
-  const bool recomputes = std::ranges::count(p.actions, ActionKind::kRecompute, &Action::kind) > 0;
+  const bool recomputes =
+      std::ranges::any_of(p.actions, [](const Action& a) { return row_of(a.kind).recomputes(); });
   if (p.newest_weights && recomputes) {
     return Status(Code::kBadPlan,
                   "newest_weights: a recomputation would make other activations than its forward, "
                   "with newer parameters; leave out recompute or newest_weights (in a recipe "
                   "train.recompute, strategy.weight_stashing)");
   }
-  const bool agrees_last = !p.actions.empty() && p.actions.back().kind == ActionKind::kAgree;
+  const bool agrees_last = !p.actions.empty() && row_of(p.actions.back().kind).all_batches;
   if (!agrees_last)
     return Status(Code::kBadPlan, "steps overlap, so the last action has to be agree");
   const auto additions = first_additions(p);
   const auto shapes = flatten(p.model);
   for (std::size_t i = 0; i < p.actions.size(); ++i) {
     const Action& a = p.actions[i];
-    if (a.kind != ActionKind::kUpdate) continue;
+    if (!row_of(a.kind).makes.has(plan::Value::kUpdated)) continue;
     for (int parameter = a.range.first; parameter <= a.range.last; ++parameter) {
       if (!shapes[at(parameter)]->trainable) continue;
       for (const std::optional<When>& first : additions[at(parameter)]) {

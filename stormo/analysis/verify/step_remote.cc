@@ -10,10 +10,10 @@ namespace stormo::analysis {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Placement;
 using plan::Scope;
 using plan::StepPlan;
+using plan::Value;
 
 using plan::bad;
 
@@ -27,7 +27,7 @@ Status check_exchange(const StepPlan& p, const Action& a) {
   if (has_worker_axis(p) && (a.asynchronous || a.range != plan::all_parameters(p.model))) {
     return bad("is of all parameters at once where a worker has several ranks");
   }
-  if (a.kind != ActionKind::kPull) {
+  if (!row_of(a.kind).takes_from(Placement::kRemote)) {
     return a.axes.front() == p.mesh.axes.front().name
                ? Status()
                : bad("is of whole workers, which are the axis '" + p.mesh.axes.front().name + "'");
@@ -42,39 +42,34 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
   const std::string where = "the parameters are remote over " + p.mesh.axes.front().name;
   const bool several_ranks = has_worker_axis(p) || is_cut(p);
   const bool in_worker = a.axes.empty() || a.axes == std::vector<std::string>{plan::kWorkerAxis};
-  switch (a.kind) {
-    case ActionKind::kAverage:
-      return several_ranks ? bad("is of workers of one rank, which have a copy each")
-                           : check_exchange(p, a);
-    case ActionKind::kNorm:
-      return a.axes.empty() || is_cut(p) ? Status()
-                                         : bad("takes no axis where " + where +
-                                               ": it is the norm of one worker's own gradient");
-    case ActionKind::kUpdate:
-      return has_worker_copies(p) ? Status()
-                                  : bad(where + "; the servers update them, after a push");
-    case ActionKind::kAgree:
-      return several_ranks ? Status()
-                           : bad("lets ranks wait for each other, but " + where +
-                                 ", whose workers do not: loss and stop travel beside the data "
-                                 "path");
-    case ActionKind::kCount:
-    case ActionKind::kAllReduce:
-      if (has_worker_axis(p) && in_worker) return {};
-      break;
-    case ActionKind::kExchange: break;  // of copies that diverged
-    default:
-      if (row_of(a.kind).scope == Scope::kServers) return check_exchange(p, a);
-      if (row_of(a.kind).scope != Scope::kRanks) return {};
+  const plan::ActionRow& row = row_of(a.kind);
+  if (row.makes.has(Value::kNorm) && !a.axes.empty() && !is_cut(p)) {
+    return bad("takes no axis where " + where + ": it is the norm of one worker's own gradient");
   }
+  if (row.makes.has(Value::kUpdated) && !has_worker_copies(p)) {
+    return bad(where + "; the servers update them, after a push");
+  }
+  if (row.all_batches) {
+    return several_ranks ? Status()
+                         : bad("lets ranks wait for each other, but " + where +
+                               ", whose workers do not: loss and stop travel beside the data path");
+  }
+  const bool averages = row.is({Value::kParameters, Placement::kDiverged, Placement::kReplicate});
+  if (averages && several_ranks) return bad("is of workers of one rank, which have a copy each");
+  const bool of_copies = row.takes_from(Placement::kDiverged);  // with a centre, or neighbours
+  if (averages || (row.scope == Scope::kServers && !of_copies)) return check_exchange(p, a);
+  if (row.scope < Scope::kRanks) return {};
+  const bool adds_up =
+      row.makes.has(Value::kWeights) || row.places(Value::kGradients, Placement::kReplicate);
+  if (adds_up && has_worker_axis(p) && in_worker) return {};
   return bad("is for values that the ranks hold together, but " + where +
              "; workers use pull and push");
 }
 
 /// Of a worker with a copy of its own, which exchanges with a centre: it waits for no other one.
 Status check_action_beside_centre(const Action& a) {
-  if (a.kind == ActionKind::kExchange) return {};
   const plan::ActionRow& row = row_of(a.kind);
+  if (row.places(Value::kParameters, Placement::kRemote)) return {};
   if (row.scope != Scope::kRank) {
     return bad("lets ranks wait for each other, but those that exchange with a centre do not");
   }

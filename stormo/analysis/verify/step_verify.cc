@@ -12,9 +12,9 @@
 namespace stormo::analysis {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Placement;
 using plan::StepPlan;
+using plan::Value;
 
 StepWalk::StepWalk(const StepPlan& plan)
     : plan_(plan),
@@ -22,7 +22,7 @@ StepWalk::StepWalk(const StepPlan& plan)
       reads_(parameters_read(plan.model)),
       parameters_(shapes_.size()),
       micro_batches_(plan),
-      factors_(plan),
+      values_(plan),
       stages_(plan.model),
       stage_axis_(plan.mesh.find(plan::kStageAxis)),
       tensor_axis_(plan.mesh.find(plan::kTensorAxis)),
@@ -30,7 +30,6 @@ StepWalk::StepWalk(const StepPlan& plan)
   while (at(frozen_) < reads_.size() && !trains(frozen_)) ++frozen_;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].weights = at_rest(i);
-    parameters_[i].read_by_peers.resize(plan.mesh.axes.size());
   }
   for (const Action& a : plan.actions) {
     if (row_of(a.kind).adds_gradients) {
@@ -38,52 +37,30 @@ StepWalk::StepWalk(const StepPlan& plan)
         for (const int p : reads_[at(s)]) ++parameters_[at(p)].additions_left;
       }
     }
-    if (a.kind != ActionKind::kReshard) continue;
+    if (!row_of(a.kind).places(Value::kParameters, Placement::kShard)) continue;
     for (int p = a.range.first; p <= a.range.last; ++p) parameters_[at(p)].dropped = true;
   }
 }
 
 Status StepWalk::next(const Action& a) {
-  if (a.kind != ActionKind::kLoad && !loaded_) return bad("comes before the batch is loaded");
-  if (agreed_) return bad("comes after the ranks have agreed on the end of the step");
-  switch (a.kind) {
-    case ActionKind::kLoad: return once(loaded_, "loads the batch a second time");
-    case ActionKind::kCount: return once(counted_, "counts a second time");
-    case ActionKind::kForward:
-      STORMO_RETURN_IF_ERROR(micro_batches_.forward(a));
-      return readable(a.range);
-    case ActionKind::kLoss: return micro_batches_.loss(a);
-    case ActionKind::kRecompute:
-      STORMO_RETURN_IF_ERROR(micro_batches_.recompute(a));
-      return readable(a.range);
-    case ActionKind::kBackward:
-    case ActionKind::kBackwardInput:
-      STORMO_RETURN_IF_ERROR(micro_batches_.backward(a));
-      return backward(a);
-    case ActionKind::kBackwardWeight:
-      STORMO_RETURN_IF_ERROR(micro_batches_.backward_weight(a));
-      return backward(a);
-    case ActionKind::kMoveActivation: return micro_batches_.move_activation(a);
-    case ActionKind::kMoveGradient: return micro_batches_.move_gradient(a);
-    case ActionKind::kAllGather: return all_gather(a);
-    case ActionKind::kReshard: return reshard(a);
-    case ActionKind::kAllReduce: return all_reduce(a);
-    case ActionKind::kReduceScatter: return reduce_scatter(a);
-    case ActionKind::kReleaseGradients: return release_gradients(a);
-    case ActionKind::kSumTied: return sum_tied(a);
-    case ActionKind::kSumWhole: return sum_whole(a);
-    case ActionKind::kFindUnused: return find_unused();
-    case ActionKind::kShareGradients: return share_gradients(a);
-    case ActionKind::kShareParameters: return share_parameters(a);
-    case ActionKind::kPull: return pull(a);
-    case ActionKind::kPush: return push(a);
-    case ActionKind::kNorm: return norm(a);
-    case ActionKind::kUnscale: return factors_.unscale();
-    case ActionKind::kClip: return factors_.clip();
-    case ActionKind::kUpdate: return update(a);
-    case ActionKind::kAgree: return agree(a);
-    default: return of_diverged(a);
+  const plan::ActionRow& row = row_of(a.kind);
+  if (!values_.have(Value::kBatch) && !row.makes.has(Value::kBatch)) {
+    return bad("comes before the batch is loaded");
   }
+  if (agreed_) return bad("comes after the ranks have agreed on the end of the step");
+  if (row.makes.has(Value::kUpdated)) STORMO_RETURN_IF_ERROR(gradients_complete(a));
+  STORMO_RETURN_IF_ERROR(values_.next(a));
+  if (row.micro_batch) return compute(a);
+  if (row.places(Value::kGradients, Placement::kRemote)) return push(a);
+  if (row.change) return row.change->of == Value::kGradients ? reduce(a) : change_parameters(a);
+  if (row.needs.has(Value::kTerms)) return release(a);
+  if (row.makes.has(Value::kUnused)) return find_unused();
+  if (row.makes.has(Value::kUpdated)) return update(a);
+  if (row.makes.has(Value::kNorm)) {
+    STORMO_RETURN_IF_ERROR(all_final());
+    return values_.check_owners(a, /*all=*/true);
+  }
+  return row.all_batches ? agree(a) : Status();
 }
 
 Status StepWalk::finish() const {
@@ -99,7 +76,7 @@ Status StepWalk::finish() const {
                  "; the next step needs " + std::string(to_string(at_rest(i)[axis])));
     }
   }
-  if (counted_ && !weights_used_) return bad("the weights are counted, but nothing needs them");
+  STORMO_RETURN_IF_ERROR(values_.complete());
   return agreed_ || !agrees() ? Status()
                               : bad("no action lets the ranks agree on the end of the step");
 }
@@ -125,54 +102,17 @@ Status StepWalk::readable(int segment) const {
   return {};
 }
 
-Status StepWalk::readable(plan::Range segments) const {
-  for (int s = segments.first; s <= segments.last; ++s) STORMO_RETURN_IF_ERROR(readable(s));
-  return {};
-}
-
-Status StepWalk::backward(const Action& a) {
-  for (int s = a.range.last; s >= std::max(a.range.first, frozen_); --s) {
+/// No gradient goes further than to the first segment that trains.
+Status StepWalk::compute(const Action& a) {
+  const plan::ActionRow& row = row_of(a.kind);
+  STORMO_RETURN_IF_ERROR(micro_batches_.next(a));
+  if (!row.needs.has(Value::kParameters)) return {};
+  const int first = row.runs_forward() ? a.range.first : std::max(a.range.first, frozen_);
+  for (int i = first; i <= a.range.last; ++i) {
+    const int s = row.runs_forward() ? i : first + a.range.last - i;
     STORMO_RETURN_IF_ERROR(readable(s));
-    if (!row_of(a.kind).adds_gradients) continue;
+    if (!row.adds_gradients) continue;
     for (const int p : reads_[at(s)]) STORMO_RETURN_IF_ERROR(add_gradient(at(p)));
-  }
-  return {};
-}
-
-Status StepWalk::add_gradient(std::size_t i) {
-  Parameter& p = parameters_[i];
-  --p.additions_left;
-  if (!shapes_[i]->trainable) return {};
-  if (p.updated) return bad("adds to the gradients of " + name(i) + " after its " + ending());
-  if (p.exchanged) return bad("adds to the gradients of " + name(i) + " after its exchange");
-  std::vector<Placement> terms(plan_.mesh.axes.size(), Placement::kPartial);
-  if (stage_axis_ >= 0 && !stages_.is_tied(static_cast<int>(i))) {
-    terms[at(stage_axis_)] = Placement::kStaged;
-  }
-  // What is split has gradients of slices. The rest has the same on each rank, unless that has only
-  // some of the positions.
-  if (tensor_axis_ >= 0 && !(plan_.sequence_parallel && is_trained_whole(shapes_[i]))) {
-    terms[at(tensor_axis_)] = Placement::kSplit;
-  }
-  for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
-    if (p.gradients[axis] != terms[axis]) {
-      return bad("adds to gradients that are reduced: " +
-                 placed(i, "gradients", p.gradients, axis));
-    }
-    if (p.read_by_peers[axis]) {
-      return bad("adds to gradients of " + name(i) + " that others read already");
-    }
-  }
-  p.gradients = std::move(terms);
-  p.has_gradients = true;
-  return {};
-}
-
-/// No backward that is left adds to the gradients of the range.
-Status StepWalk::gradients_complete(const Action& a) const {
-  for (int p = a.range.first; p <= a.range.last; ++p) {
-    if (!shapes_[at(p)]->trainable || parameters_[at(p)].additions_left == 0) continue;
-    return bad("comes before the last backward that adds to the gradients of " + name(at(p)));
   }
   return {};
 }
@@ -183,19 +123,16 @@ const char* StepWalk::ending() const {
   return remote_ ? "push" : "update";
 }
 
-Status StepWalk::norm(const Action& a) {
-  STORMO_RETURN_IF_ERROR(factors_.norm());
+Status StepWalk::all_final() const {
   STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (shapes_[i]->trainable) STORMO_RETURN_IF_ERROR(final_gradients(i));
   }
-  return factors_.check_owners(a, /*all=*/true);
+  return {};
 }
 
 Status StepWalk::update(const Action& a) {
-  STORMO_RETURN_IF_ERROR(gradients_complete(a));
-  STORMO_RETURN_IF_ERROR(factors_.update());
-  STORMO_RETURN_IF_ERROR(factors_.check_owners(a, /*all=*/false));
+  STORMO_RETURN_IF_ERROR(values_.check_owners(a, /*all=*/false));
   return each(a, true, [&](std::size_t i, Parameter& p) {
     return remote_ ? update_copy(i, p) : update(i, p);
   });
@@ -217,10 +154,9 @@ Status StepWalk::update(std::size_t i, Parameter& p) {
       return bad("needs parts, but " + placed(i, "weights", p.weights, axis));
     }
     if (gradients == Placement::kShard && !cut) {
-      return bad("has all of the optimizer's state, but " +
-                 placed(i, "gradients", p.gradients, axis));
+      return bad("has all of the optimizer's state, but " + placed_gradients(i, axis));
     }
-    if (gradients == Placement::kPartial && !one_rank(axis) && !p.read_by_peers[axis]) {
+    if (gradients == Placement::kPartial && !one_rank(axis)) {
       const bool cuts_model =
           static_cast<int>(axis) == stage_axis_ || static_cast<int>(axis) == tensor_axis_;
       if (cut || cuts_model) return final_gradients(i);

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/verify/step_factors.h>
 #include <stormo/analysis/verify/step_micro_batches.h>
+#include <stormo/analysis/verify/step_values.h>
 #include <stormo/base/status.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
@@ -32,13 +32,13 @@ class StepWalk {
 
   /// What the walk knows of one parameter.
   struct Parameter {
-    std::vector<plan::Placement> weights;    // by axis
-    std::vector<plan::Placement> gradients;  // by axis, if it has any
+    std::vector<plan::Placement> weights;  // by axis
+    // by axis, if it has any; shared: terms that the others may read
+    std::vector<plan::Placement> gradients;
     bool has_gradients = false;
-    std::vector<bool> read_by_peers;  // by axis: the ranks' terms may be read
-    int additions_left = 0;           // backwards that will add to the gradients
-    bool terms_held = false;          // those of a reduce_scatter
-    bool dropped = false;             // some action drops the whole after use
+    int additions_left = 0;   // backwards that will add to the gradients
+    bool terms_held = false;  // those of a reduce_scatter
+    bool dropped = false;     // some action drops the whole after use
     bool scattered = false;
     bool updated = false;
     bool averaged = false;
@@ -80,6 +80,12 @@ class StepWalk {
     return std::string("the ") + what + " of " + name(parameter) + " are " +
            std::string(to_string(on[axis])) + " over " + plan_.mesh.axes[axis].name;
   }
+  std::string placed_gradients(std::size_t parameter, std::size_t axis) const {
+    std::vector<plan::Placement> terms = parameters_[parameter].gradients;
+    const bool read = terms[axis] == plan::Placement::kShared;
+    if (read) terms[axis] = plan::Placement::kPartial;
+    return placed(parameter, "gradients", terms, axis) + (read ? ", and read by others" : "");
+  }
 
   std::vector<std::size_t> axes_of(const plan::Action& a) const {
     std::vector<std::size_t> out;
@@ -101,39 +107,31 @@ class StepWalk {
 
   // --- computations --------------------------------------------------------------------------
   bool trains(int segment) const;
+  Status compute(const plan::Action& a);
   Status readable(int segment) const;
-  Status readable(plan::Range segments) const;
-  Status backward(const plan::Action& a);
-  Status add_gradient(std::size_t i);
-  Status gradients_complete(const plan::Action& a) const;
 
   // --- parameters, see step_walk_parameters.cc -------------------------------------------------
-  Status all_gather(const plan::Action& a);
-  Status reshard(const plan::Action& a);
-  Status share_parameters(const plan::Action& a);
+  Status change_parameters(const plan::Action& a);
+  Status place(const plan::Change& change, std::size_t axis, std::size_t i, Parameter& p);
   Status pull(const plan::Action& a);
-  Status push(const plan::Action& a);
-  Status of_diverged(const plan::Action& a);
-  Status average(const plan::Action& a);
-  Status average_on_servers(const plan::Action& a);
-  Status exchange(const plan::Action& a);
+  Status bring_together(const plan::Action& a);
 
   // --- gradients, see step_walk_gradients.cc --------------------------------------------------
-  Status reduce(const plan::Action& a, plan::Placement becomes);
-  Status all_reduce(const plan::Action& a);
-  Status reduce_scatter(const plan::Action& a);
-  Status release_gradients(const plan::Action& a);
-  Status sum_tied(const plan::Action& a);
-  Status sum_whole(const plan::Action& a);
-  Status find_unused();
-  Status share_gradients(const plan::Action& a);
+  Status add_gradient(std::size_t i);
+  Status gradients_complete(const plan::Action& a) const;
+  Status has_terms_over(const std::vector<std::size_t>& axes, std::size_t i,
+                        plan::Placement to) const;
+  Status reduce(const plan::Action& a);
+  Status release(const plan::Action& a);
+  Status find_unused() const;
+  Status push(const plan::Action& a);
   Status in_place(std::size_t i) const;
   Status final_gradients(std::size_t i) const;
 
   // --- the update ----------------------------------------------------------------------------
   const char* ending() const;
   std::string not_done(std::size_t i) const;
-  Status norm(const plan::Action& a);
+  Status all_final() const;
   Status update(const plan::Action& a);
   Status update_copy(std::size_t i, Parameter& p);
   Status update(std::size_t i, Parameter& p);
@@ -145,14 +143,13 @@ class StepWalk {
   std::vector<std::vector<int>> reads_;  // by segment
   std::vector<Parameter> parameters_;
   MicroBatches micro_batches_;
-  GradientFactors factors_;
+  StepValues values_;
   plan::Stages stages_;
   int stage_axis_;   // -1: no pipeline
   int tensor_axis_;  // -1: each layer is computed by one rank
   bool remote_;      // the parameters are on servers
   int every_ = 0;    // steps from one average to the next
   int frozen_ = 0;   // segments before the first that any gradient reaches
-  bool loaded_ = false, counted_ = false, weights_used_ = false, unused_found_ = false;
   bool agreed_ = false;
 };
 

@@ -8,48 +8,37 @@
 namespace stormo::analysis {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Placement;
 
-Status StepWalk::all_gather(const Action& a) {
-  const std::size_t axis = axes_of(a).front();
-  return each(a, false, [&](std::size_t i, Parameter& p) -> Status {
-    if (at_rest(i)[axis] == Placement::kReplicate && !shapes_[i]->trainable) return {};
-    if (p.weights[axis] != Placement::kShard) {
-      return bad("needs parts, but " + placed(i, "weights", p.weights, axis));
-    }
-    if (at_rest(i)[axis] == Placement::kShared) {
-      return bad("gathers " + name(i) + ", of which there is one copy; share_parameters does");
-    }
-    p.weights[axis] = Placement::kReplicate;
-    return {};
-  });
+Status StepWalk::change_parameters(const Action& a) {
+  const plan::Change& change = *row_of(a.kind).change;
+  if (change.from == Placement::kRemote) return pull(a);
+  if (change.from == Placement::kDiverged) return bring_together(a);
+  return each(a, change.to == Placement::kShared,
+              [&](std::size_t i, Parameter& p) { return place(change, axes_of(a).front(), i, p); });
 }
 
-Status StepWalk::reshard(const Action& a) {
-  const std::size_t axis = axes_of(a).front();
-  return each(a, false, [&](std::size_t i, Parameter& p) -> Status {
-    if (p.weights[axis] != Placement::kReplicate) {
-      return bad("needs the whole, but " + placed(i, "weights", p.weights, axis));
-    }
-    if (at_rest(i)[axis] != Placement::kShard) {
-      return bad("drops the whole of " + name(i) + ", which is to stay " +
-                 std::string(to_string(at_rest(i)[axis])));
-    }
-    p.weights[axis] = Placement::kShard;
-    return {};
-  });
-}
-
-Status StepWalk::share_parameters(const Action& a) {
-  const std::size_t axis = axes_of(a).front();
-  return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
-    if (plan_.parameters[axis] != Placement::kShared || p.weights[axis] != Placement::kShard) {
-      return bad("needs updated parts of one copy, but " + placed(i, "weights", p.weights, axis));
-    }
-    p.weights[axis] = Placement::kShared;
-    return {};
-  });
+/// The whole, a part of it, or one copy, for the ranks of one axis.
+Status StepWalk::place(const plan::Change& change, std::size_t axis, std::size_t i, Parameter& p) {
+  const Placement rest = at_rest(i)[axis];
+  const bool gathers = change.to == Placement::kReplicate;
+  if (gathers && rest == Placement::kReplicate && !shapes_[i]->trainable) return {};
+  const bool one_copy = change.to == Placement::kShared;
+  if (p.weights[axis] != change.from || (one_copy && rest != Placement::kShared)) {
+    const char* const needed = one_copy  ? "updated parts of one copy"
+                               : gathers ? "parts"
+                                         : "the whole";
+    return bad(std::string("needs ") + needed + ", but " + placed(i, "weights", p.weights, axis));
+  }
+  if (gathers && rest == Placement::kShared) {
+    return bad("gathers " + name(i) + ", of which there is one copy; share_parameters does");
+  }
+  if (change.to == Placement::kShard && rest != Placement::kShard) {
+    return bad("drops the whole of " + name(i) + ", which is to stay " +
+               std::string(to_string(rest)));
+  }
+  p.weights[axis] = change.to;
+  return {};
 }
 
 Status StepWalk::pull(const Action& a) {
@@ -63,78 +52,36 @@ Status StepWalk::pull(const Action& a) {
   });
 }
 
-Status StepWalk::push(const Action& a) {
-  STORMO_RETURN_IF_ERROR(factors_.update());
-  if (has_worker_ranks() && !counted_) return bad("comes before the weights are counted");
-  weights_used_ = counted_;
-  return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
-    if (p.updated) return bad("pushes gradients of " + name(i) + " a second time");
-    if (p.copy_updated != has_worker_copies(plan_)) {
-      return bad("comes before the update of the worker's copy of " + name(i));
+/// Values that differ between ranks, or on workers of servers: averages on the ranks or on servers,
+/// means with neighbours, or moves towards a centre on servers.
+Status StepWalk::bring_together(const Action& a) {
+  const Placement to = row_of(a.kind).change->to;
+  const bool averages = to == Placement::kReplicate, exchanges = to == Placement::kRemote;
+  const char* const verb = averages ? "averages" : "mixes";
+  if (!remote_ && (averages || exchanges)) {
+    if (every_ != 0 && a.every != every_) {
+      return bad(exchanges ? "comes in other steps than exchanges before"
+                           : "averages in other steps than those before");
     }
-    STORMO_RETURN_IF_ERROR(final_gradients(i));
-    p.has_gradients = false;
-    p.updated = true;
-    return {};
-  });
-}
-
-/// What ranks do with values that differ between them.
-Status StepWalk::of_diverged(const Action& a) {
-  switch (a.kind) {
-    case ActionKind::kAverage: return average(a);
-    case ActionKind::kExchange: return exchange(a);
-    case ActionKind::kMix: {
-      const std::size_t axis = axes_of(a).front();
-      return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
-        if (!diverges(i, axis)) {
-          return bad(placed(i, "weights", at_rest(i), axis) + " between steps");
-        }
-        if (!p.updated) return bad("mixes " + name(i) + " before its update");
-        return p.averaged ? bad("mixes " + name(i) + ", which is averaged already") : Status();
-      });
-    }
-    default: return bad("is of no known kind");
+    every_ = a.every;
   }
-}
-
-/// A worker's copies go to the servers, and its gradients are done with.
-Status StepWalk::average_on_servers(const Action& a) {
-  return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
-    if (!p.copy_updated) return bad("averages " + name(i) + " before its update");
-    p.has_gradients = false;
-    return once(p.updated, "averages a second time");
-  });
-}
-
-Status StepWalk::average(const Action& a) {
-  if (remote_) return average_on_servers(a);
-  if (every_ != 0 && a.every != every_) return bad("averages in other steps than those before");
-  every_ = a.every;
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
     for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
-      const std::string& over = plan_.mesh.axes[axis].name;
-      const bool named = std::ranges::count(a.axes, over) > 0;
-      if (named == diverges(i, axis)) continue;
+      const bool named = std::ranges::count(a.axes, plan_.mesh.axes[axis].name) > 0;
+      if (named == is_own(i, axis) || !(named || averages)) continue;
       return bad(placed(i, "weights", at_rest(i), axis) + " between steps");
     }
-    if (!p.updated) return bad("averages " + name(i) + " before its update");
-    return once(p.averaged, "averages a second time");
-  });
-}
-
-// A gradient is of the values that the exchange takes.
-Status StepWalk::exchange(const Action& a) {
-  if (every_ != 0 && a.every != every_) return bad("comes in other steps than exchanges before");
-  every_ = a.every;
-  const std::size_t axis = axes_of(a).front();
-  return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
-    if (!diverges(i, axis)) return bad(placed(i, "weights", at_rest(i), axis) + " between steps");
-    if (!p.has_gradients) {
+    if (exchanges) {  // a gradient is of the values that the exchange takes
+      if (p.has_gradients) return once(p.exchanged, "exchanges a second time");
       return bad((p.updated ? "comes after the update of " : "comes before the gradients of ") +
                  name(i));
     }
-    return once(p.exchanged, "exchanges a second time");
+    if (!(remote_ ? p.copy_updated : p.updated)) {
+      return bad(std::string(verb) + " " + name(i) + " before its update");
+    }
+    if (remote_) p.has_gradients = false;  // the servers have what the worker made of them
+    if (averages) return once(remote_ ? p.updated : p.averaged, "averages a second time");
+    return p.averaged ? bad("mixes " + name(i) + ", which is averaged already") : Status();
   });
 }
 
