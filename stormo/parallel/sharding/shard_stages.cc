@@ -26,6 +26,12 @@ namespace {
 
 using plan::Action;
 using plan::ActionKind;
+using plan::Placement;
+using plan::Value;
+
+bool all_reduces(const plan::ActionRow& row) {
+  return row.places(Value::kGradients, Placement::kReplicate);
+}
 
 class StageSharder {
  public:
@@ -51,42 +57,25 @@ class StageSharder {
     }
     while (at(first_trained_) < uses_.size() && !trains(first_trained_)) ++first_trained_;
     for (const Action& a : plan.actions) {
-      if (a.kind == ActionKind::kAllReduce) replicas_ = a.axes;
+      if (all_reduces(row_of(a.kind))) replicas_ = a.axes;
       if (!row_of(a.kind).adds_gradients) continue;
       for (const int unit : uses_[at(a.range.first)]) ++units_[at(unit)].additions_left;
     }
   }
 
   void add(const Action& a) {
-    switch (a.kind) {
-      case ActionKind::kForward:
-      case ActionKind::kBackward:
-      case ActionKind::kBackwardInput:
-      case ActionKind::kBackwardWeight: return compute(a);
-      case ActionKind::kLoad:
-        out_.push_back(a);
-        out_.push_back({.kind = ActionKind::kCount});
-        return;
-      case ActionKind::kMoveGradient:
-        out_.push_back(a);
-        return reduce_complete(stage_of(a.range.last));
-      case ActionKind::kAllReduce: return;  // of shards: see settle()
-      case ActionKind::kSumTied:
-        end_reductions();
-        out_.push_back(a);
-        return;
-      case ActionKind::kNorm:
-        end_reductions();
-        out_.push_back(a);
-        out_.back().axes.emplace_back(kShardAxis);
-        return;
-      case ActionKind::kUpdate:
-        end_reductions();
-        out_.push_back(a);
-        release_terms();
-        return;
-      default: out_.push_back(a);
-    }
+    const plan::ActionRow& row = row_of(a.kind);
+    const bool computes = row.range == plan::RangeOf::kSegments && !row.moves();
+    if (computes && !row.recomputes()) return compute(a);
+    if (all_reduces(row)) return;  // of shards: see settle()
+    const bool uses_all = row.makes.has(Value::kNorm) || row.makes.has(Value::kUpdated) ||
+                          row.places(Value::kGradients, Placement::kStaged);
+    if (uses_all) end_reductions();
+    out_.push_back(a);
+    if (row.makes.has(Value::kBatch)) out_.push_back({.kind = ActionKind::kCount});
+    if (row.makes.has(Value::kOutputGradient)) reduce_complete(stage_of(a.range.last));
+    if (row.makes.has(Value::kNorm)) out_.back().axes.emplace_back(kShardAxis);
+    if (row.makes.has(Value::kUpdated)) release_terms();
   }
   std::vector<Action> take() { return std::move(out_); }
 
@@ -105,7 +94,7 @@ class StageSharder {
 
   void compute(const Action& a) {
     const int segment = a.range.first;
-    const bool forward = a.kind == ActionKind::kForward;
+    const bool forward = row_of(a.kind).runs_forward();
     // no gradient reaches what lies before the first trainable parameter
     const bool reads = forward || segment >= first_trained_;
     if (reads) gather_ahead(segment, forward ? 1 : -1);
@@ -117,7 +106,8 @@ class StageSharder {
       complete_[stage_of(segment)].push_back(unit);
     }
     // what blocks comes after the move for which another stage waits
-    const bool later = how_.prefetch == 0 && a.kind == ActionKind::kBackward && passes_on(segment);
+    const bool later = how_.prefetch == 0 && row_of(a.kind).passes_gradient() &&
+                       row_of(a.kind).adds_gradients && passes_on(segment);
     if (!later) reduce_complete(stage_of(segment));
   }
   int stage_of(int segment) const { return plan_.model.segments[at(segment)].stage; }

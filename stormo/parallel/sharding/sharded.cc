@@ -37,24 +37,20 @@ class Sharder {
   }
 
   void add(const Action& a) {
-    switch (a.kind) {
-      case ActionKind::kForward:
-        for (int s = a.range.first; s <= a.range.last; ++s) forward(s, a.micro_batch);
-        return;
-      case ActionKind::kBackward:
-        for (int s = a.range.last; s >= a.range.first; --s) backward(s, a.micro_batch);
-        return;
-      case ActionKind::kAllReduce: return;  // of parts: the order has it
-      case ActionKind::kNorm:
-        out_.actions.push_back(a);
-        out_.actions.back().axes.push_back(kShardAxis);
-        return;
-      case ActionKind::kUpdate:
-        out_.actions.push_back(a);
-        order_.after_update();
-        return;
-      default: out_.actions.push_back(a);
+    const plan::ActionRow& row = row_of(a.kind);
+    if (row.runs_forward() && !row.recomputes()) {
+      for (int s = a.range.first; s <= a.range.last; ++s) forward(s, a.micro_batch);
+      return;
     }
+    if (row.passes_gradient()) {
+      for (int s = a.range.last; s >= a.range.first; --s) backward(s, a.micro_batch);
+      return;
+    }
+    // of parts: the order has it
+    if (row.places(plan::Value::kGradients, plan::Placement::kReplicate)) return;
+    out_.actions.push_back(a);
+    if (row.makes.has(plan::Value::kNorm)) out_.actions.back().axes.push_back(kShardAxis);
+    if (row.makes.has(plan::Value::kUpdated)) order_.after_update();
   }
   std::vector<Action> take() { return std::move(out_.actions); }
 
