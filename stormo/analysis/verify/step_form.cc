@@ -86,6 +86,14 @@ Status only_over(const StepPlan& p, Placement placement, const char* axis) {
   return {};
 }
 
+Status replicated_over(const StepPlan& p, const std::string& axis) {
+  for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
+    if ((*rest)[at(p.mesh.find(axis))] == Placement::kReplicate) continue;
+    return bad("state: all is replicated over '" + axis + "'");
+  }
+  return {};
+}
+
 /// Every stage has segments, and what is staged is staged over their axis.
 Status check_stages(const StepPlan& p) {
   const int stages = num_stages(p.mesh);
@@ -183,11 +191,7 @@ Status check_positions(const StepPlan& p) {
                std::to_string(together) +
                " ranks do not divide evenly; use attention 'ring', or fewer ranks");
   }
-  for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
-    if ((*rest)[at(axis)] == Placement::kReplicate) continue;
-    return bad(std::string("state: all is replicated over '") + plan::kContextAxis + "'");
-  }
-  return {};
+  return replicated_over(p, plan::kContextAxis);
 }
 
 /// Every part of every map has a place.
@@ -233,12 +237,7 @@ Status check_places(const StepPlan& p) {
     return bad("segment '" + segments[i].name +
                "' has windows or norms, but no ranks have parts of its places");
   }
-  for (const std::string& axis : axes) {
-    for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
-      if ((*rest)[at(p.mesh.find(axis))] == Placement::kReplicate) continue;
-      return bad("state: all is replicated over '" + axis + "'");
-    }
-  }
+  for (const std::string& axis : axes) STORMO_RETURN_IF_ERROR(replicated_over(p, axis));
   return {};
 }
 

@@ -54,12 +54,9 @@ class StepWalk {
   bool on_servers(std::size_t parameter, std::size_t axis) const {
     return at_rest(parameter)[axis] == plan::Placement::kRemote;
   }
-  bool diverges(std::size_t parameter, std::size_t axis) const {
-    return at_rest(parameter)[axis] == plan::Placement::kDiverged;
-  }
   /// Whether each rank computes with values of its own.
   bool is_own(std::size_t parameter, std::size_t axis) const {
-    return on_servers(parameter, axis) || diverges(parameter, axis);
+    return on_servers(parameter, axis) || at_rest(parameter)[axis] == plan::Placement::kDiverged;
   }
 
   /// Whether a worker of servers is several ranks.
