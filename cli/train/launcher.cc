@@ -34,36 +34,15 @@ int fail(const TrainArguments& a, int exit_code, const std::string& message) {
   if (a.json) write_error_event(exit_code, message);
   return exit_code;
 }
-int fail(const TrainArguments& a, const Status& status) {
-  return fail(a, kExitUsage, status.message());
-}
-
-int launch_checked(const TrainArguments& a, const CheckedRun& run,
-                   const std::vector<std::string>& words,
-                   std::shared_ptr<launch::ForkServer> loaded) {
-  std::vector<std::string> errors;  // none: the check has looked
-  launch::LaunchOptions options = train_launch_options(a, errors);
-  set_checked_program(options, run, words, std::move(loaded));
-  options.program.insert(options.program.end(), run.chosen.begin(), run.chosen.end());
-  options.may_be_lost = run.may_be_lost;
-  const int code = launch_ranks(options, "train");
-  if (code == kExitSaved) say_how_to_continue(run.checkpoint_directory, "train");
-  return code;
-}
 
 }  // namespace
 
 int run_train(const TrainArguments& a) {
-  if (!launches_ranks(a)) return fail(a, become_train_program());
-  const Result<std::vector<std::string>> words = own_arguments();
-  if (!words.ok()) return fail(a, words.status());
-  std::vector<std::string> check = *words;
-  check.front() = kCheckCommand;  // in place of "train"
-  auto loaded = load_train_program(*words, a.launch.ranks_here());
-  const AskedCheck asked =
-      ask_check(std::move(check), loaded.get(),
-                [&a](int code, const std::string& why) { return fail(a, code, why); });
-  return asked.run ? launch_checked(a, *asked.run, *words, std::move(loaded)) : asked.exit_code;
+  if (!launches_ranks(a)) return fail(a, kExitUsage, become_train_program().message());
+  std::vector<std::string> said_by_check;
+  return check_and_launch("train", kCheckCommand, train_launch_options(a, said_by_check),
+                          a.launch.ranks_here(),
+                          [&a](int code, const std::string& why) { return fail(a, code, why); });
 }
 
 }  // namespace stormo::cli
