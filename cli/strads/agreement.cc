@@ -1,6 +1,7 @@
 #include <cli/strads/agreement.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
@@ -14,14 +15,6 @@
 namespace stormo::cli {
 namespace {
 
-constexpr std::size_t kShownRanks = 8;
-
-/// What one rank says.
-struct Said {
-  std::string who;  // "rank 1 (host beta)"
-  Result<std::string> facts;
-};
-
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -29,43 +22,36 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// "rank 1 (host beta) has --depth 2, rank 0 (host alpha) --depth 0": a line for each difference.
-std::vector<std::string> differences(const Said& reference, const Said& other) {
-  std::vector<std::string> theirs = lines_of(*other.facts), expected = lines_of(*reference.facts);
-  const std::size_t size = std::max(theirs.size(), expected.size());
-  theirs.resize(size, "(nothing)");
-  expected.resize(size, "(nothing)");
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < size; ++i) {
-    if (theirs[i] == expected[i]) continue;
-    out.push_back(
-        fmt::format("{} has {}, {} {}", other.who, theirs[i], reference.who, expected[i]));
+/// Why ranks that have said different things cannot go on: a line for each problem, else for each
+/// difference, "rank 1 (host beta) has --depth 2, rank 0 (host alpha) --depth 0".
+std::string verdict_of(const std::vector<std::string>& who,
+                       const std::vector<Result<std::string>>& said) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> lines;
+  for (std::size_t r = 0; r < said.size(); ++r) {
+    if (!said[r].ok()) lines.push_back(who[r] + ": " + said[r].status().message());
   }
-  return out;
-}
-
-/// Why ranks that have said different things cannot go on.
-std::string verdict_of(const std::vector<Said>& all) {
-  std::vector<std::string> problems, different;
-  for (const Said& said : all) {
-    if (!said.facts.ok()) problems.push_back(said.who + ": " + said.facts.status().message());
+  const bool differ = lines.empty();
+  for (std::size_t r = 1; differ && r < said.size(); ++r) {
+    std::vector<std::string> theirs = lines_of(*said[r]), expected = lines_of(*said[0]);
+    const std::size_t size = std::max(theirs.size(), expected.size());
+    theirs.resize(size, "(nothing)");
+    expected.resize(size, "(nothing)");
+    for (std::size_t i = 0; i < size; ++i) {
+      if (theirs[i] == expected[i]) continue;
+      lines.push_back(fmt::format("{} has {}, {} {}", who[r], theirs[i], who[0], expected[i]));
+    }
   }
-  for (std::size_t r = 1; problems.empty() && r < all.size(); ++r) {
-    const std::vector<std::string> lines = differences(all[0], all[r]);
-    different.insert(different.end(), lines.begin(), lines.end());
+  if (lines.size() > kShown) {
+    const std::size_t more = lines.size() - kShown;
+    lines.resize(kShown);
+    lines.push_back(fmt::format("{}and {} more", differ ? "" : "  ", more));
   }
-  const bool differs = problems.empty();
-  std::vector<std::string>& lines = differs ? different : problems;
-  std::string text = differs ? "ranks have different options or data, so nothing was started; give "
-                               "all of them the same"
-                             : "";
-  for (std::size_t i = 0; i < std::min(lines.size(), kShownRanks); ++i) {
-    text += (text.empty() ? "" : differs ? "\n  " : "\n") + lines[i];
-  }
-  if (lines.size() > kShownRanks) {
-    text += fmt::format("\n  and {} more", lines.size() - kShownRanks);
-  }
-  return text;
+  if (!differ) return fmt::format("{}", fmt::join(lines, "\n"));
+  return fmt::format(
+      "ranks have different options or data, so nothing was started; give all of them the same\n  "
+      "{}",
+      fmt::join(lines, "\n  "));
 }
 
 }  // namespace
@@ -81,12 +67,13 @@ Status agree_on(comm::Communicator& world, const Result<std::string>& facts) {
   }
   STORMO_ASSIGN_OR_RETURN(const auto hosts, checkpoint::gather_texts(world, world.host()));
   STORMO_ASSIGN_OR_RETURN(const auto texts, checkpoint::gather_texts(world, mine));
-  std::vector<Said> all;
+  std::vector<std::string> who;
+  std::vector<Result<std::string>> said;
   for (std::size_t r = 0; r < texts.size(); ++r) {  // on rank 0
-    all.push_back({fmt::format("rank {} (host {})", r, printable_line(hosts[r])),
-                   checkpoint::decode_outcome(texts[r])});
+    who.push_back(fmt::format("rank {} (host {})", r, printable_line(hosts[r])));
+    said.push_back(checkpoint::decode_outcome(texts[r]));
   }
-  std::string verdict = all.empty() ? "" : verdict_of(all);
+  std::string verdict = who.empty() ? "" : verdict_of(who, said);
   STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world, verdict));
   return Status(Code::kRefused, std::move(verdict));
 }

@@ -1,19 +1,73 @@
 #pragma once
 
+#include <CLI/App.hpp>
+
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <cli/launch_flags.h>
 #include <stormo/protocol/strads/scheduler.h>
 #include <stormo/protocol/strads/virtual_rounds.h>
-#include <stormo/strads/made_data.h>
 
 namespace stormo::cli {
 
-/// The words that `stormo strads lasso` and `factorise` have in common.
+/// What a number must be, if anything, and what is said of another one: "--round: 0 is not from 1
+/// to 9".
+struct Need {
+  std::function<bool(double)> holds;
+  std::string otherwise;  ///< "is not from 1 to 9"
+};
+Need from(std::int64_t least, std::int64_t most);
+Need above_zero();
+inline constexpr std::int64_t kMostNumber = 2147483647;
+
+/// Options of a command that count for its results: each is stated once, as a word of the command
+/// line, as what it must be, and as what all ranks must have in common. Borrows their values.
+class CountingOptions {
+ public:
+  CountingOptions() = default;
+  CountingOptions(const CountingOptions&) = delete;
+  CountingOptions& operator=(const CountingOptions&) = delete;
+
+  template <class Number>
+  CLI::Option* add(CLI::App& command, const char* flag, Number& value, const std::string& help,
+                   Need need = {}) {
+    all_.push_back({flag, [&value] { return std::optional<double>(value); },
+                    [&value] { return text_of(value); }, std::move(need)});
+    CLI::Option* option = command.add_option(flag, value, help);
+    return std::is_arithmetic_v<Number> ? option->capture_default_str() : option;
+  }
+  CLI::Option* add_flag(CLI::App& command, const char* flag, bool& value, const std::string& help);
+
+  /// Adds what is wrong to `wrong`, one line each.
+  void check(std::vector<std::string>& wrong) const;
+  /// One line for each.
+  std::string text() const;
+
+ private:
+  static std::string text_of(std::int64_t value);
+  static std::string text_of(double value);
+  static std::string text_of(const std::optional<std::int64_t>& value);
+  static std::string text_of(int value) { return text_of(std::int64_t{value}); }
+  static std::string text_of(std::uint64_t value) { return std::to_string(value); }
+
+  struct Row {
+    const char* flag;
+    std::function<std::optional<double>()> number;
+    std::function<std::string()> text;
+    Need need;
+  };
+  std::vector<Row> all_;
+};
+
+/// The words that all programs of `stormo strads` have in common.
 struct StradsArguments {
+  CountingOptions counting;
   LaunchFlags launch;
   std::optional<int> virtual_workers;
   std::string compute = "1us";
@@ -24,6 +78,9 @@ struct StradsArguments {
   std::string out;
   bool json = false;
 };
+/// `seeded`: what --seed is of.
+inline constexpr const char* kSeededData = "Of made data, first values and draws";
+void add_common(CLI::App& command, StradsArguments& a, const char* seeded);
 
 /// How blocks of a round are chosen by priority, with a check.
 struct ScheduleArguments {
@@ -36,29 +93,15 @@ struct ScheduleArguments {
 
   bool checks() const { return !no_check && !cyclic; }
 };
-
-struct LassoArguments {
-  StradsArguments common;
-  ScheduleArguments schedule;
-  std::string x, y;  ///< .npy files; empty: made data
-  std::int64_t rows = 1000, columns = 1000;
-  std::optional<std::int64_t> nonzeros;  ///< default: rows
-  std::int64_t group = 50;
-  double correlation = 0.9;
-  double lambda = 0.1;  ///< of the largest that leaves a coefficient above 0
-  std::int64_t rounds = 100'000;
-  double tolerance = 1e-6;
+/// What a block is, how many of them --cyclic updates together, and what --every is by default.
+struct ScheduleWords {
+  const char* block;
+  const char* in_turn;
+  bool one_in_turn;  // --round has no effect with --cyclic
+  const char* every;
 };
-
-struct FactoriseArguments {
-  StradsArguments common;
-  std::string ratings;  ///< .npy file; empty: made data
-  std::int64_t rows = 1000, columns = 500, known = 50;
-  int rank = 8;
-  double lambda = 0.05;
-  int inner = 1;
-  std::int64_t passes = 10;
-};
+void add_schedule(CLI::App& command, StradsArguments& common, ScheduleArguments& a,
+                  const ScheduleWords& words);
 
 struct StradsTrainArguments {
   StradsArguments common;
@@ -71,35 +114,22 @@ struct StradsTrainArguments {
   bool resume = false, overwrite = false;
 };
 
-/// Add everything that is wrong to `wrong`, one line each. Of files they look at the shapes alone.
-/// `rows`: of the data; 0: not known.
-void check_common(const StradsArguments& a, std::int64_t rows, std::vector<std::string>& wrong);
-void check_schedule(const ScheduleArguments& a, std::vector<std::string>& wrong);
-void check_lasso(const LassoArguments& a, std::vector<std::string>& wrong);
-void check_factorise(const FactoriseArguments& a, std::vector<std::string>& wrong);
-/// All but the recipe, and what it names.
-void check_strads_train(const StradsTrainArguments& a, std::vector<std::string>& wrong);
-
-/// Bytes of memory that this host has left.
-double available_bytes();
-/// Of the ranks that -n and -H ask for, those that are certainly on this host.
-int ranks_here(const LaunchFlags& flags);
-/// OK when this host has memory for the data in so many processes; before they are read or made.
-Status check_memory(const LassoArguments& a, int processes);
-Status check_memory(const FactoriseArguments& a, int processes);
+/// Adds everything that is wrong with the words of a command to `wrong`, one line each. `rows`: of
+/// the data; 0: not known. `schedule`: null where nothing is drawn.
+void check_common(const StradsArguments& a, const ScheduleArguments* schedule, std::int64_t rows,
+                  std::vector<std::string>& wrong);
+/// Shape of an array with so many dimensions; nothing, and a line in `wrong`, when it has others.
+std::optional<std::vector<std::int64_t>> shape_of(const char* flag, const std::string& path,
+                                                  std::size_t dimensions,
+                                                  std::vector<std::string>& wrong);
+/// OK when this host has memory for so many bytes of `what`.
+Status check_memory(const std::string& what, double bytes);
 
 // The rest is of arguments that were checked.
-/// OK when this host has memory for the factors of a matrix of this size.
-Status check_factors(const FactoriseArguments& a, std::int64_t rows, std::int64_t columns,
-                     int processes);
-/// What must be equal on all ranks: one line for each option.
-std::string options_text(const LassoArguments& a);
-std::string options_text(const FactoriseArguments& a);
 /// With --cyclic, rounds of `in_turn` blocks.
 protocol::ScheduleOptions schedule_options(const ScheduleArguments& a, std::int64_t blocks,
-                                           int workers, std::uint64_t seed, std::int64_t in_turn);
-protocol::VirtualWorkers virtual_cluster(const StradsArguments& a);
-strads::MadeRegression made_regression(const LassoArguments& a);
-strads::MadeRatings made_ratings(const FactoriseArguments& a);
+                                           std::uint64_t seed, std::int64_t in_turn);
+/// Nothing: real time.
+std::optional<protocol::VirtualWorkers> virtual_cluster(const StradsArguments& a);
 
 }  // namespace stormo::cli

@@ -1,157 +1,145 @@
 #include <cli/strads/run.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <numeric>
 #include <utility>
 
-#include <cli/commands.h>
 #include <cli/engine.h>
 #include <cli/strads/agreement.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/strads/run.h>
+#include <stormo/launch/host_spec.h>
+#include <stormo/strads/data_files.h>
 
 namespace stormo::cli {
 namespace {
 
-using strads::BlockProgram;
-
-/// Runs a program whose workers are ready. `values` are those of all workers, where the loop
-/// speaks; a collective.
-Result<bool> run(const StradsProgram& program, strads::RoundsRun& rounds, StradsLoop loop,
-                 const std::function<Result<StradsValues>()>& values) {
-  StradsValues all;
-  loop.values_hash = [&]() -> Result<std::uint64_t> {
-    STORMO_ASSIGN_OR_RETURN(all, values());
-    return hash_of(all.common, hash_of(all.rows));
-  };
-  if (loop.speaks && !loop.json) {
-    fmt::print("{}; {} worker{}\n\n", program.heading(), loop.workers,
-               loop.workers == 1 ? "" : "s");
-  }
-  STORMO_ASSIGN_OR_RETURN(const bool converges, run_strads_loop(rounds, loop));
-  if (loop.speaks && converges) STORMO_RETURN_IF_ERROR(program.write(all));
-  return converges;
-}
-
-/// On rank 0, the values of all ranks; a collective.
-Result<StradsValues> gather(comm::Communicator& world, StradsValues mine) {
-  std::int64_t count = std::ssize(mine.rows);
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(world.size()));
-  STORMO_RETURN_IF_ERROR(world.all_gather({&count, 1, DType::kInt64}, counts));
-  const auto sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  StradsValues all{.rows = {}, .common = std::move(mine.common)};
-  if (world.rank() == 0) all.rows.resize(static_cast<std::size_t>(sum));
-  STORMO_RETURN_IF_ERROR(world.gather(mine.rows, all.rows, 0, counts));
-  return all;
-}
-
-/// A program and the worker that this rank is.
-struct RankPart {
-  std::unique_ptr<StradsProgram> program;
-  protocol::Scheduler scheduler;
-  std::unique_ptr<BlockProgram> worker;
-  std::string facts;  // of the data
-};
-
-Result<RankPart> make_part(const comm::Communicator& world, const StradsMaker& maker) {
-  STORMO_ASSIGN_OR_RETURN(auto program, maker.make(world.local_size()));
-  STORMO_ASSIGN_OR_RETURN(protocol::Scheduler scheduler, program->scheduler(world.size()));
-  STORMO_ASSIGN_OR_RETURN(auto worker, program->worker(world.rank(), world.size()));
-  std::string facts = world.size() > 1 ? program->facts() : "";
-  program->free_data();
-  return RankPart{std::move(program), std::move(scheduler), std::move(worker), std::move(facts)};
-}
-
-/// All that can be refused before the first round, by all ranks together.
-Result<RankPart> agreed_part(comm::Communicator& world, const StradsMaker& maker) {
-  // no rank takes memory before all have looked how much there is
-  const Status enough = maker.check_memory(world.local_size());
-  STORMO_RETURN_IF_ERROR(
-      agree_on(world, enough.ok() ? Result<std::string>(maker.options) : enough));
-  Result<RankPart> part = make_part(world, maker);
-  STORMO_RETURN_IF_ERROR(
-      agree_on(world, part.ok() ? Result<std::string>(part->facts) : part.status()));
-  return part;
-}
-
-Result<bool> run_part(comm::Communicator& world, const StradsArguments& a, RankPart part) {
-  strads::RankRounds rounds(world, *part.worker, std::move(part.scheduler));
-  StradsLoop loop = part.program->loop();
-  loop.workers = world.size();
-  loop.json = a.json;
-  loop.speaks = world.rank() == 0;
-  return run(*part.program, rounds, std::move(loop),
-             [&] { return gather(world, part.program->values(*part.worker)); });
-}
-
-Result<bool> simulate(const StradsArguments& a, const StradsMaker& maker) {
-  const int workers = *a.virtual_workers;
-  STORMO_ASSIGN_OR_RETURN(const auto program, maker.make(1));
-  STORMO_ASSIGN_OR_RETURN(protocol::Scheduler scheduler, program->scheduler(workers));
-  std::vector<std::unique_ptr<BlockProgram>> programs;
-  for (int w = 0; w < workers; ++w) {
-    STORMO_ASSIGN_OR_RETURN(auto worker, program->worker(w, workers));
-    programs.push_back(std::move(worker));
-  }
-  program->free_data();
-  strads::VirtualRoundsRun rounds(std::move(programs), std::move(scheduler), virtual_cluster(a));
-  StradsLoop loop = program->loop();
-  loop.workers = workers;
-  loop.json = a.json;
-  loop.simulated = &rounds;
-  return run(*program, rounds, std::move(loop), [&]() -> Result<StradsValues> {
-    StradsValues all = program->values(rounds.program(0));
-    for (int w = 1; w < workers; ++w) {
-      const std::vector<double> rows = program->values(rounds.program(w)).rows;
-      all.rows.insert(all.rows.end(), rows.begin(), rows.end());
-    }
-    return all;
-  });
-}
+using Wrong = std::vector<std::string>;
 
 int exit_code_of(const Status& status) {
   const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kRefused;
   return usage ? kExitUsage : kExitFailed;
 }
 
-/// All ranks know what all of them refuse; the logs of other hosts may be elsewhere.
-int refuse(const transport::Rendezvous& place, comm::Communicator& world, const char* name,
-           const Status& status) {
-  const bool speaks_for_host = place.source != "stormo" && world.local_rank() == 0;
-  if (world.rank() == 0 || speaks_for_host || !world.status().ok()) (void)fail_strads(name, status);
-  // a launcher ends all ranks as soon as one has ended: not before this is said
-  (void)world.finalize(Deadline::never());
-  return exit_code_of(status);
-}
-
-}  // namespace
-
 int fail_strads(const char* name, const Status& status) {
   fmt::print(stderr, "stormo strads {}: {}\n", name, status.message());
   return exit_code_of(status);
 }
 
-int run_virtual(const StradsArguments& a, const StradsMaker& maker) {
-  const Result<bool> converges = simulate(a, maker);
-  if (!converges.ok()) return fail_strads(maker.name, converges.status());
-  return *converges ? kExitOk : kExitFailed;
+/// Of the ranks that -n and -H ask for, those that are certainly on this host.
+int ranks_here(const LaunchFlags& flags) {
+  Wrong said_by_check;
+  int ranks = 0;
+  for (const launch::HostShare& share : place_of_ranks(flags, said_by_check)) {
+    if (launch::is_this_host(share.name)) ranks += share.ranks;
+  }
+  return ranks;
+}
+
+/// A program whose workers are ready, without its data.
+struct ReadyProgram {
+  StradsProgram program;
+  strads::RoundsRun rounds;
+  std::string facts;  // of the data
+};
+
+/// In virtual time this process has all workers.
+Result<ReadyProgram> make_ready(comm::Communicator& world, const StradsArguments& a,
+                                const StradsMaker& maker) {
+  STORMO_ASSIGN_OR_RETURN(StradsProgram program, maker.make(world.local_size()));
+  STORMO_ASSIGN_OR_RETURN(auto scheduler,
+                          protocol::Scheduler::make(program.schedule, program.conflicts));
+  std::vector<std::unique_ptr<strads::BlockProgram>> here;
+  const bool simulates = a.virtual_workers.has_value();
+  const int count = a.virtual_workers.value_or(world.size());
+  for (int w = simulates ? 0 : world.rank(); w < (simulates ? count : world.rank() + 1); ++w) {
+    STORMO_ASSIGN_OR_RETURN(auto worker, program.worker(w, count));
+    here.push_back(std::move(worker));
+  }
+  std::string facts = world.size() > 1 ? program.facts() : "";
+  program.worker = nullptr;  // both hold the data
+  program.facts = nullptr;
+  strads::Workers workers = simulates ? strads::Workers(std::move(here))
+                                      : strads::Workers(world, std::move(here.front()));
+  strads::RoundsRun rounds(std::move(workers), std::move(scheduler), virtual_cluster(a));
+  return ReadyProgram{std::move(program), std::move(rounds), std::move(facts)};
+}
+
+/// All that can be refused before the first round, by all ranks together.
+Result<ReadyProgram> agree_and_make_ready(comm::Communicator& world, const StradsArguments& a,
+                                          const StradsMaker& maker) {
+  // no rank takes memory before all have looked how much there is
+  const Status enough = maker.check_memory(world.local_size());
+  const std::string options = fmt::format("stormo strads {}\n{}", maker.name, a.counting.text());
+  STORMO_RETURN_IF_ERROR(agree_on(world, enough.ok() ? Result<std::string>(options) : enough));
+  Result<ReadyProgram> ready = make_ready(world, a, maker);
+  STORMO_RETURN_IF_ERROR(
+      agree_on(world, ready.ok() ? Result<std::string>(ready->facts) : ready.status()));
+  return ready;
+}
+
+Result<bool> run(ReadyProgram ready, const StradsArguments& a, bool speaks) {
+  const StradsProgram& program = ready.program;
+  const int workers = ready.rounds.workers().count();
+  if (speaks && !a.json) {
+    fmt::print("{}; {} worker{}\n\n", program.heading, workers, workers == 1 ? "" : "s");
+  }
+  strads::BlockValues all;
+  const StradsEnd end{.values_hash = [&]() -> Result<std::uint64_t> {
+    STORMO_ASSIGN_OR_RETURN(all, ready.rounds.workers().values());
+    return strads::hash_of(all.common, strads::hash_of(all.rows));
+  }};
+  STORMO_ASSIGN_OR_RETURN(const bool converges,
+                          run_and_report(ready.rounds, program.loop, {}, end, a.json, speaks));
+  if (speaks && converges && !a.out.empty()) STORMO_RETURN_IF_ERROR(program.write(all));
+  return converges;
 }
 
 int run_as_rank(const transport::Rendezvous& place, const StradsArguments& a,
                 const StradsMaker& maker) {
   const auto world = join_world("stormo", place);
   if (!world.ok()) return fail_strads(maker.name, world.status());
-  Result<RankPart> part = agreed_part(**world, maker);
-  if (!part.ok()) return refuse(place, **world, maker.name, part.status());
-  const Result<bool> converges = run_part(**world, a, std::move(*part));
+  comm::Communicator& group = **world;
+  Result<ReadyProgram> ready = agree_and_make_ready(group, a, maker);
+  if (!ready.ok()) {
+    // all ranks know what all of them refuse; the logs of other hosts may be elsewhere
+    const bool speaks_for_host = place.source != "stormo" && group.local_rank() == 0;
+    const bool speaks = group.rank() == 0 || speaks_for_host || !group.status().ok();
+    if (speaks) (void)fail_strads(maker.name, ready.status());
+    // a launcher ends all ranks as soon as one has ended: not before this is said
+    (void)group.finalize(Deadline::never());
+    return exit_code_of(ready.status());
+  }
+  const Result<bool> converges = run(std::move(*ready), a, group.rank() == 0);
   if (!converges.ok()) {
-    (*world)->fail(converges.status());  // else the others learn only that this rank has left
+    group.fail(converges.status());  // else the others learn only that this rank has left
     return fail_strads(maker.name, converges.status());
   }
-  const Status left = (*world)->finalize(Deadline::never());
+  const Status left = group.finalize(Deadline::never());
   if (!left.ok()) return fail_strads(maker.name, left);
   return *converges ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+int run_program(const StradsArguments& a, const StradsMaker& maker, const Invocation& invocation) {
+  const bool simulates = a.virtual_workers.has_value();
+  const auto place = simulates ? Result(transport::Rendezvous()) : find_place("stormo", a.launch);
+  if (!place.ok()) return fail_strads(maker.name, place.status());
+  const bool is_rank = place->source != "none";
+  Wrong wrong;
+  maker.check(wrong);
+  if (!is_rank) {  // ranks look at the memory of their host together
+    const Status enough = maker.check_memory(simulates ? 1 : ranks_here(a.launch));
+    if (!enough.ok()) wrong.push_back(enough.message());
+  }
+  launch::LaunchOptions launch = to_launch_options(a.launch, wrong);
+  if (!wrong.empty()) {
+    return fail_strads(maker.name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
+  }
+  if (is_rank || simulates || !a.launch.wants_launch()) return run_as_rank(*place, a, maker);
+  launch.output = launch::OutputMode::kRaw;
+  return launch_copies(std::move(launch), invocation, "strads");
 }
 
 }  // namespace stormo::cli

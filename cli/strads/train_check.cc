@@ -4,17 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <cli/own_program.h>
 #include <cli/strads/train.h>
 #include <cli/train/arguments.h>
 #include <cli/train/check.h>
 #include <stormo/base/printable.h>
-#include <stormo/checkpoint/folder.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/train/recipe/recipe_schema.h>
 
@@ -66,23 +63,6 @@ void check_keys(const train::ParsedRecipe& parsed, Wrong& wrong) {
   }
 }
 
-/// The data, unless a key of them could not be read.
-std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed, bool resume,
-                                            Wrong& wrong) {
-  const bool known = std::ranges::none_of(parsed.errors, [](const std::string& error) {
-    return error.find("data.") != std::string::npos;
-  });
-  if (!known) return std::nullopt;
-  Result<train::RecipeData> data = train::load_data(parsed.recipe);
-  if (!data.ok()) {
-    wrong.push_back(data.status().message());
-    return std::nullopt;
-  }
-  const Status same = resume ? train::check_same_data(parsed.recipe, *data) : Status();
-  if (!same.ok()) wrong.push_back("--resume: " + same.message());
-  return std::move(*data);
-}
-
 /// Pairs of blocks that conflicts may have: those of the same parameter.
 double possible_pairs(const torch::nn::Module& module, std::int64_t units) {
   double pairs = 0;
@@ -111,22 +91,6 @@ void check_module(const torch::nn::Module& module, const StradsTrainArguments& a
   }
 }
 
-void check_checkpoints(const train::ParsedRecipe& parsed, const SoundTraining& run,
-                       const StradsTrainArguments& a, Wrong& wrong) {
-  const auto note = [&](const Status& status) {
-    if (!status.ok()) wrong.push_back(status.message());
-  };
-  const std::string& directory = run.recipe.train.checkpoint.directory;
-  if (directory.empty()) return;
-  if (a.resume) {
-    const Status ours = train::BlockCheckpoint::check(checkpoint_options(a, run));
-    note((ours.ok() ? train::check_resume(parsed) : ours).within("--resume"));
-  } else {
-    note(checkpoint::begin_run(directory, a.overwrite).status());
-  }
-  if (wrong.empty()) note(try_folder(directory));
-}
-
 int workers_of(const StradsTrainArguments& a, std::optional<int> ranks, Wrong& wrong) {
   if (a.common.virtual_workers) return *a.common.virtual_workers;
   if (ranks) return *ranks;
@@ -147,7 +111,10 @@ Result<SoundTraining> check_training(const train::ParsedRecipe& parsed,
                                      const StradsTrainArguments& a, std::optional<int> ranks,
                                      bool look_at_checkpoints) {
   Wrong wrong = parsed.errors;
-  check_strads_train(a, wrong);
+  check_common(a.common, &a.schedule, 0, wrong);
+  if (a.resume && a.overwrite) {
+    wrong.emplace_back("--resume goes on from checkpoints, --overwrite replaces them; give one");
+  }
   if (!parsed.readable) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
   check_keys(parsed, wrong);
   const int workers = std::max(1, workers_of(a, ranks, wrong));
@@ -157,7 +124,7 @@ Result<SoundTraining> check_training(const train::ParsedRecipe& parsed,
         "--resume: the recipe names no folder of checkpoints; give --checkpoint DIR");
   }
   SoundTraining run{.recipe = parsed.recipe, .data = {}, .task = {}};
-  std::optional<train::RecipeData> data = check_data(parsed, a.resume, wrong);
+  std::optional<train::RecipeData> data = check_data(parsed, a.resume, {}, wrong);
   if (wrong.empty()) {
     run.data = std::move(*data);
     const train::TrainerOptions& t = run.recipe.train;
@@ -166,7 +133,14 @@ Result<SoundTraining> check_training(const train::ParsedRecipe& parsed,
     run.every = a.schedule.every.value_or(pass);
     STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data.preprocessing));
     check_module(*run.task.module, a, workers, wrong);
-    if (look_at_checkpoints) check_checkpoints(parsed, run, a, wrong);
+    const bool goes_on = look_at_checkpoints && a.resume;
+    const Status ours =
+        goes_on ? train::BlockCheckpoint::check(checkpoint_options(a, run)) : Status();
+    if (!ours.ok()) {
+      wrong.push_back(ours.within("--resume").message());
+    } else if (look_at_checkpoints) {
+      check_checkpoints(parsed, a.resume, a.overwrite, {}, wrong);
+    }
   }
   if (wrong.empty()) return run;
   return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
@@ -199,20 +173,12 @@ std::string schedule_text(const StradsTrainArguments& a, std::int64_t every) {
 int check_strads_train_run(const StradsTrainArguments& a) {
   const Result<SoundTraining> run =
       check_training(recipe_of(a), a, std::nullopt, /*look_at_checkpoints=*/true);
-  const Result<std::string> program = own_program();
-  const Status status = run.ok() ? program.status() : run.status();
-  if (!status.ok()) {
-    fmt::print(stderr, "stormo strads train: {}\n", printable(status.message()));
-    return kExitUsage;
-  }
-  const char* libraries = std::getenv("LD_LIBRARY_PATH");
-  fmt::print("{}",
-             to_text(CheckedRun{.program = *program,
-                                .library_path = libraries == nullptr ? "" : libraries,
-                                .checkpoint_directory = run->recipe.train.checkpoint.directory,
-                                .may_be_lost = {},
-                                .chosen = {}}));
-  return kExitOk;
+  const Status status =
+      run.ok() ? print_checked_run({.checkpoint_directory = run->recipe.train.checkpoint.directory})
+               : run.status();
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "stormo strads train: {}\n", printable(status.message()));
+  return kExitUsage;
 }
 
 }  // namespace stormo::cli

@@ -44,11 +44,11 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
 
 /// What the process that launches ranks must know of a run, once all of it has been checked.
 struct CheckedRun {
-  std::string program;               ///< that trains
-  std::string library_path;          ///< by which it finds libtorch, as LD_LIBRARY_PATH
-  std::string checkpoint_directory;  ///< empty: none
-  launch::RanksToLose may_be_lost;
-  std::vector<std::string> chosen;  ///< keys of the recipe, beside those of the command line
+  std::string program = {};               ///< that trains
+  std::string library_path = {};          ///< by which it finds libtorch, as LD_LIBRARY_PATH
+  std::string checkpoint_directory = {};  ///< empty: none
+  launch::RanksToLose may_be_lost = {};
+  std::vector<std::string> chosen = {};  ///< keys of the recipe, beside those of the command line
 };
 std::string to_text(const CheckedRun& run);
 Result<CheckedRun> parse_checked_run(const std::string& text);

@@ -34,7 +34,6 @@ using Errors = std::vector<std::string>;
 
 /// Whether what the run will read and write beside its data can be; leaves everything as it was.
 void check_files(const train::ParsedRecipe& parsed, const TrainArguments& a, Errors& errors) {
-  const train::Recipe& recipe = parsed.recipe;
   const auto note = [&](const Status& status) {
     if (!status.ok()) errors.push_back(status.message());
   };
@@ -48,38 +47,18 @@ void check_files(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
   } else if (!a.record.empty() && errors.empty()) {
     note(try_folder(a.record).within("--record"));
   }
-  const std::string& directory = recipe.train.checkpoint.directory;
-  if (a.resume && !directory.empty()) {
-    note(train::check_resume(parsed, a.accept_changes).within("--resume"));
-  }
-  if (!a.resume && !directory.empty()) {
-    note(checkpoint::begin_run(directory, a.overwrite).status());
-  }
-  if (errors.empty() && !directory.empty()) note(try_folder(directory));
+  check_checkpoints(parsed, a.resume, a.overwrite, a.accept_changes, errors);
 }
 
 /// The data, unless there are errors.
-std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed,
-                                            const TrainArguments& a, int ranks, Errors& errors) {
-  std::optional<train::RecipeData> read;
-  if (train::reads_columns(parsed.recipe, ranks)) {  // each rank looks at its own
-    if (errors.empty()) read = train::described_columns(parsed.recipe);
-    return read;
+std::optional<train::RecipeData> check_run_data(const train::ParsedRecipe& parsed,
+                                                const TrainArguments& a, int ranks,
+                                                Errors& errors) {
+  if (!train::reads_columns(parsed.recipe, ranks)) {
+    return check_data(parsed, a.resume, a.accept_changes, errors);
   }
-  // A data key that could not be read would send the search to the default place.
-  const bool data_known =
-      std::none_of(parsed.errors.begin(), parsed.errors.end(),
-                   [](const auto& e) { return e.find("data.") != std::string::npos; });
-  if (data_known) {
-    Result<train::RecipeData> data = train::load_data(parsed.recipe);
-    if (!data.ok()) errors.push_back(data.status().message());
-    const Status same = a.resume && data.ok()
-                            ? train::check_same_data(parsed.recipe, *data, a.accept_changes)
-                            : ok_status();
-    if (!same.ok()) errors.push_back("--resume: " + same.message());
-    if (data.ok()) read = std::move(*data);
-  }
-  return read;
+  if (!errors.empty()) return std::nullopt;  // each rank looks at its own
+  return train::described_columns(parsed.recipe);
 }
 
 std::vector<int> sizes_of(const std::vector<launch::HostShare>& shares) {
@@ -178,6 +157,45 @@ Status try_folder(const std::string& directory) {
   return status;
 }
 
+std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed, bool resume,
+                                            const std::vector<std::string>& accept_changes,
+                                            Errors& errors) {
+  // A data key that could not be read would send the search to the default place.
+  const bool data_known =
+      std::none_of(parsed.errors.begin(), parsed.errors.end(),
+                   [](const auto& e) { return e.find("data.") != std::string::npos; });
+  if (!data_known) return std::nullopt;
+  Result<train::RecipeData> data = train::load_data(parsed.recipe);
+  if (!data.ok()) {
+    errors.push_back(data.status().message());
+    return std::nullopt;
+  }
+  const Status same =
+      resume ? train::check_same_data(parsed.recipe, *data, accept_changes) : Status();
+  if (!same.ok()) errors.push_back("--resume: " + same.message());
+  return std::move(*data);
+}
+
+void check_checkpoints(const train::ParsedRecipe& parsed, bool resume, bool overwrite,
+                       const std::vector<std::string>& accept_changes, Errors& errors) {
+  const std::string& directory = parsed.recipe.train.checkpoint.directory;
+  if (directory.empty()) return;
+  const Status status = resume ? train::check_resume(parsed, accept_changes).within("--resume")
+                               : checkpoint::begin_run(directory, overwrite).status();
+  if (!status.ok()) errors.push_back(status.message());
+  if (!errors.empty()) return;
+  const Status writable = try_folder(directory);
+  if (!writable.ok()) errors.push_back(writable.message());
+}
+
+Status print_checked_run(CheckedRun run) {
+  STORMO_ASSIGN_OR_RETURN(run.program, own_program());
+  const char* libraries = std::getenv("LD_LIBRARY_PATH");
+  if (libraries != nullptr) run.library_path = libraries;
+  fmt::print("{}", to_text(run));
+  return {};
+}
+
 int fail_usage(const std::vector<std::string>& errors, bool json) {
   for (const std::string& error : errors)
     fmt::print(stderr, "stormo train: {}\n", message_text(error));
@@ -250,7 +268,7 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const int computing = std::max(1, train::ranks_of_workers(parsed.recipe.train, ranks_of(shares)));
   const Errors wrong = train::check_recipe(parsed, computing);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
-  std::optional<train::RecipeData> data = check_data(parsed, a, ranks_of(shares), errors);
+  std::optional<train::RecipeData> data = check_run_data(parsed, a, ranks_of(shares), errors);
   std::optional<SoundRun> run;
   if (errors.empty()) {
     Result<SoundRun> made = sound_run(parsed, a, std::move(*data), shares, available);
@@ -265,13 +283,11 @@ int check_train(const TrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
   const std::optional<SoundRun> run = check_run(parsed, a);
   if (!run) return kExitUsage;
-  const Result<std::string> program = own_program();
-  if (!program.ok()) return fail_usage({program.status().message()}, a.json);
-  const char* libraries = std::getenv("LD_LIBRARY_PATH");
-  fmt::print("{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
-                                      parsed.recipe.train.checkpoint.directory,
-                                      may_be_lost(parsed.recipe.train, run->ranks), run->chosen}));
-  return kExitOk;
+  const Status printed =
+      print_checked_run({.checkpoint_directory = parsed.recipe.train.checkpoint.directory,
+                         .may_be_lost = may_be_lost(parsed.recipe.train, run->ranks),
+                         .chosen = run->chosen});
+  return printed.ok() ? kExitOk : fail_usage({printed.message()}, a.json);
 }
 
 }  // namespace stormo::cli

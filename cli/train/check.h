@@ -15,6 +15,20 @@ namespace stormo::cli {
 /// As checkpoint::probe_checkpoint_directory, but leaves no folder behind.
 Status try_folder(const std::string& directory);
 
+/// The data of a recipe; nothing, and what is wrong, when they cannot be read, or a run that goes
+/// on has other ones.
+std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed, bool resume,
+                                            const std::vector<std::string>& accept_changes,
+                                            std::vector<std::string>& errors);
+
+/// Notes what is wrong with the folder of the checkpoints, which stays as it was.
+void check_checkpoints(const train::ParsedRecipe& parsed, bool resume, bool overwrite,
+                       const std::vector<std::string>& accept_changes,
+                       std::vector<std::string>& errors);
+
+/// Prints a CheckedRun, whose program and libraries are those of this process.
+Status print_checked_run(CheckedRun run);
+
 /// Says what is wrong, to people and with `json` to programs; returns the exit code.
 int fail_usage(const std::vector<std::string>& errors, bool json);
 

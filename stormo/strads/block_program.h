@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace stormo::strads {
 
@@ -12,6 +13,12 @@ struct Judgement {
   double objective = 0;  ///< what is minimised
   /// The objective is at most so far above its minimum; nothing when that is not known.
   std::optional<double> gap = {};
+};
+
+/// Values of variables.
+struct BlockValues {
+  std::vector<double> rows;    ///< that a worker has for its own rows; in the order of workers
+  std::vector<double> common;  ///< that every worker has
 };
 
 /// One worker's part of a program whose variables are updated in blocks: its rows of the data, and
@@ -37,6 +44,8 @@ class BlockProgram {
   virtual std::size_t judged_size() const = 0;
   virtual void judged_part(std::span<double> part) const = 0;
   virtual Judgement judge(std::span<const double> sums) const = 0;
+  /// All variables of this worker, where they are numbers for a file.
+  virtual BlockValues values() const { return {}; }
 };
 
 }  // namespace stormo::strads

@@ -50,6 +50,7 @@ class Factorisation final : public BlockProgram {
   std::size_t judged_size() const override { return 2; }
   void judged_part(std::span<double> part) const override;
   Judgement judge(std::span<const double> sums) const override;
+  BlockValues values() const override { return {.rows = w(), .common = h()}; }
 
  private:
   Factorisation(const FactorisationProblem& problem, std::int64_t first_row, std::int64_t rows);

@@ -50,6 +50,7 @@ class Lasso final : public BlockProgram {
   std::size_t judged_size() const override { return b_.size() + 2; }
   void judged_part(std::span<double> part) const override;
   Judgement judge(std::span<const double> sums) const override;
+  BlockValues values() const override { return {.rows = {}, .common = b_}; }
 
  private:
   Lasso(SparseColumns x, std::vector<double> y, std::vector<double> squares, double lambda);

@@ -1,169 +1,124 @@
 #include <stormo/strads/run.h>
 
-#include <string_view>
+#include <numeric>
 #include <utility>
 
 #include <stormo/base/rng.h>
 
 namespace stormo::strads {
-namespace {
 
-using protocol::AggregateRound;
-using protocol::ComputeRound;
-using protocol::FromScheduler;
-using protocol::RoundAggregated;
-using protocol::SetRound;
+Workers::Workers(comm::Communicator& world, std::unique_ptr<BlockProgram> program)
+    : world_(&world) {
+  here_.push_back(std::move(program));
+}
 
-/// The sums of all workers' parts, which are one after the other, in the order of workers.
-std::vector<double> sums_of(std::span<const double> parts, std::size_t workers) {
-  const std::size_t size = parts.size() / workers;
-  std::vector<double> sums(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(size));
-  for (std::size_t at = size; at < parts.size(); at += size) {
-    for (std::size_t i = 0; i < size; ++i) sums[i] += parts[at + i];
+Workers::Workers(std::vector<std::unique_ptr<BlockProgram>> programs)
+    : here_(std::move(programs)) {}
+
+int Workers::count() const {
+  return world_ != nullptr ? world_->size() : static_cast<int>(here_.size());
+}
+
+Status Workers::gather(std::size_t size, const Fill& fill, bool later, Gathering& into) const {
+  into.all.resize(size * static_cast<std::size_t>(count()));
+  if (world_ == nullptr) {
+    for (std::size_t w = 0; w < here_.size(); ++w) {
+      fill(*here_[w], std::span(into.all).subspan(size * w, size));
+    }
+    return {};
+  }
+  into.mine.resize(size);
+  fill(first(), into.mine);
+  if (!later) return world_->all_gather(into.mine, into.all);
+  into.done = world_->all_gather_async(into.mine, into.all);
+  return {};
+}
+
+Result<std::vector<double>> Workers::sum(std::size_t size, const Fill& fill) const {
+  Gathering parts;
+  STORMO_RETURN_IF_ERROR(gather(size, fill, /*later=*/false, parts));
+  return sums_of(parts.all);
+}
+
+Result<BlockValues> Workers::values() const {
+  BlockValues all = first().values();
+  for (std::size_t w = 1; w < here_.size(); ++w) {
+    const std::vector<double> rows = here_[w]->values().rows;
+    all.rows.insert(all.rows.end(), rows.begin(), rows.end());
+  }
+  if (world_ == nullptr) return all;
+  std::int64_t count = std::ssize(all.rows);
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(world_->size()));
+  STORMO_RETURN_IF_ERROR(world_->all_gather({&count, 1, DType::kInt64}, counts));
+  std::vector<double> mine = std::move(all.rows);
+  const auto sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  all.rows.assign(world_->rank() == 0 ? static_cast<std::size_t>(sum) : 0, 0);
+  STORMO_RETURN_IF_ERROR(world_->gather(mine, all.rows, 0, counts));
+  return all;
+}
+
+std::vector<double> Workers::sums_of(std::span<const double> all) const {
+  const std::size_t size = all.size() / static_cast<std::size_t>(count());
+  std::vector<double> sums(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size));
+  for (std::size_t at = size; at < all.size(); at += size) {
+    for (std::size_t i = 0; i < size; ++i) sums[i] += all[at + i];
   }
   return sums;
 }
 
-/// The changes; fills `values`.
-std::vector<double> aggregate_parts(const BlockProgram& program, const ComputeRound& round,
-                                    std::span<const double> parts, std::size_t workers,
-                                    std::vector<double>& values) {
-  std::vector<double> changes(round.blocks.size());
-  values.resize(program.value_size(round.blocks));
-  program.aggregate(round.blocks, sums_of(parts, workers), values, changes);
-  return changes;
+RoundsRun::RoundsRun(Workers workers, protocol::Scheduler scheduler,
+                     std::optional<protocol::VirtualWorkers> simulated)
+    : workers_(std::move(workers)), scheduler_(std::move(scheduler)) {
+  if (simulated) time_.emplace(std::move(*simulated), workers_.count());
 }
 
-}  // namespace
-
-void RoundsRun::note(const ComputeRound& round) {
-  updates_ += std::ssize(round.blocks);
-  const auto* bytes = reinterpret_cast<const char*>(round.blocks.data());
-  order_hash_ = fnv1a({bytes, round.blocks.size() * sizeof(round.blocks[0])}, order_hash_);
-}
-
-Result<std::vector<double>> sum_of_parts(comm::Communicator& world, std::span<double> part) {
-  const auto ranks = static_cast<std::size_t>(world.size());
-  std::vector<double> parts(part.size() * ranks);
-  STORMO_RETURN_IF_ERROR(world.all_gather(part, parts));
-  return sums_of(parts, ranks);
-}
-
-RankRounds::RankRounds(comm::Communicator& world, BlockProgram& program,
-                       protocol::Scheduler scheduler)
-    : world_(world), program_(program), scheduler_(std::move(scheduler)) {}
-
-RankRounds::~RankRounds() {
-  if (scheduler_.options().depth == 0) return;
+RoundsRun::~RoundsRun() {
   for (Gathering& pending : gathering_) (void)pending.done.wait();
 }
 
-Status RankRounds::go_on(std::int64_t rounds) {
-  STORMO_ASSIGN_OR_RETURN(const auto first, scheduler_.step(protocol::GoOn{rounds}));
-  STORMO_RETURN_IF_ERROR(handle(first));
-  while (!gathering_.empty()) STORMO_RETURN_IF_ERROR(end_oldest());
-  return {};
-}
-
-Status RankRounds::handle(const std::vector<FromScheduler>& messages) {
-  for (const FromScheduler& message : messages) {
-    if (const auto* round = std::get_if<ComputeRound>(&message)) {
-      STORMO_RETURN_IF_ERROR(compute(*round));
-    } else if (std::holds_alternative<SetRound>(message)) {
-      program_.set(gathering_.front().round.blocks, gathering_.front().values);
-      gathering_.pop_front();
-    } else {
-      Gathering& oldest = gathering_.front();
-      auto changes = aggregate_parts(program_, oldest.round, oldest.parts,
-                                     static_cast<std::size_t>(world_.size()), oldest.values);
-      const RoundAggregated aggregated{oldest.round.round, std::move(changes)};
-      STORMO_ASSIGN_OR_RETURN(const auto answers, scheduler_.step(aggregated));
-      STORMO_RETURN_IF_ERROR(handle(answers));
+Status RoundsRun::go_on(std::int64_t rounds) {
+  if (scheduler_.rounds_done() >= rounds) return {};
+  if (time_) STORMO_RETURN_IF_ERROR(time_->start());
+  while (scheduler_.rounds_done() < rounds) {
+    while (scheduler_.may_begin() && scheduler_.rounds_begun() < rounds) {
+      STORMO_RETURN_IF_ERROR(begin());
     }
+    STORMO_RETURN_IF_ERROR(end_oldest());
   }
-  return {};
+  return time_ ? time_->finish() : Status();
 }
 
-Status RankRounds::compute(const ComputeRound& round) {
-  note(round);
-  Gathering& mine = gathering_.emplace_back();
-  mine.round = round;
-  mine.part.resize(program_.part_size(round.blocks));
-  mine.parts.resize(mine.part.size() * static_cast<std::size_t>(world_.size()));
-  program_.update(round.blocks, mine.part);
-  if (scheduler_.options().depth == 0) return world_.all_gather(mine.part, mine.parts);
-  mine.done = world_.all_gather_async(mine.part, mine.parts);
-  return {};
+Status RoundsRun::begin() {
+  const std::vector<std::int64_t>& blocks = scheduler_.begin();
+  updates_ += std::ssize(blocks);
+  order_hash_ =
+      fnv1a({reinterpret_cast<const char*>(blocks.data()), blocks.size() * sizeof(blocks[0])},
+            order_hash_);
+  if (time_) STORMO_RETURN_IF_ERROR(time_->begin(blocks.size()));
+  return workers_.gather(
+      workers_.first().part_size(blocks),
+      [&](BlockProgram& program, std::span<double> part) { program.update(blocks, part); },
+      /*later=*/scheduler_.options().depth > 0, gathering_.emplace_back());
 }
 
-Status RankRounds::end_oldest() {
-  Gathering& oldest = gathering_.front();
-  if (scheduler_.options().depth > 0) STORMO_RETURN_IF_ERROR(oldest.done.wait());
-  const std::int64_t round = oldest.round.round;
-  for (int worker = 0; worker < world_.size(); ++worker) {
-    STORMO_ASSIGN_OR_RETURN(const auto answers,
-                            scheduler_.step(protocol::PartComputed{worker, round}));
-    STORMO_RETURN_IF_ERROR(handle(answers));
-  }
-  return {};
+Status RoundsRun::end_oldest() {
+  const std::vector<std::int64_t> blocks = scheduler_.in_flight().front();
+  STORMO_RETURN_IF_ERROR(gathering_.front().done.wait());
+  if (time_) STORMO_RETURN_IF_ERROR(time_->end());
+  std::vector<double> values(workers_.first().value_size(blocks)), changes(blocks.size());
+  workers_.first().aggregate(blocks, workers_.sums_of(gathering_.front().all), values, changes);
+  gathering_.pop_front();
+  for (const auto& program : workers_.here()) program->set(blocks, values);
+  return scheduler_.end(changes);
 }
 
-Result<Judgement> RankRounds::judge() {
-  std::vector<double> part(program_.judged_size());
-  program_.judged_part(part);
-  STORMO_ASSIGN_OR_RETURN(const std::vector<double> sums, sum_of_parts(world_, part));
-  return program_.judge(sums);
-}
-
-VirtualRoundsRun::VirtualRoundsRun(std::vector<std::unique_ptr<BlockProgram>> programs,
-                                   protocol::Scheduler scheduler, protocol::VirtualWorkers workers)
-    : programs_(std::move(programs)),
-      scheduler_(std::move(scheduler)),
-      workers_(std::move(workers)),
-      waited_(programs_.size()) {}
-
-Status VirtualRoundsRun::go_on(std::int64_t rounds) {
-  protocol::RoundEvents events;
-  events.compute = [this](int worker, const ComputeRound& round) {
-    if (worker == 0) note(round);
-    const std::size_t size = program(worker).part_size(round.blocks);
-    auto& parts = rounds_[round.round].parts;
-    parts.resize(size * programs_.size());
-    program(worker).update(round.blocks,
-                           std::span(parts).subspan(size * static_cast<std::size_t>(worker), size));
-    return Status();
-  };
-  events.aggregate = [this](const ComputeRound& round) { return aggregate(round); };
-  events.set = [this](int worker, const ComputeRound& round) {
-    Round& data = rounds_.at(round.round);
-    program(worker).set(round.blocks, data.values);
-    if (++data.set == programs_.size()) rounds_.erase(round.round);
-    return Status();
-  };
-  STORMO_ASSIGN_OR_RETURN(const protocol::VirtualRounds took,
-                          protocol::run_virtual(scheduler_, rounds, workers_, events));
-  ++workers_.seed;  // of the next rounds
-  if (took.time > protocol::kMostVirtualTime - time_) {
-    return invalid_argument(protocol::kVirtualTimeTooLong);
-  }
-  time_ += took.time;
-  for (std::size_t w = 0; w < waited_.size(); ++w) waited_[w] += took.waited[w];
-  return {};
-}
-
-Result<std::vector<double>> VirtualRoundsRun::aggregate(const ComputeRound& round) {
-  Round& data = rounds_.at(round.round);
-  // worker 0 has set what its parts are computed from, and no block is in flight twice
-  return aggregate_parts(program(0), round, data.parts, programs_.size(), data.values);
-}
-
-Result<Judgement> VirtualRoundsRun::judge() {
-  const std::size_t size = programs_[0]->judged_size();
-  std::vector<double> parts(size * programs_.size());
-  for (std::size_t w = 0; w < programs_.size(); ++w) {
-    programs_[w]->judged_part(std::span(parts).subspan(size * w, size));
-  }
-  return programs_[0]->judge(sums_of(parts, programs_.size()));
+Result<Judgement> RoundsRun::judge() const {
+  STORMO_ASSIGN_OR_RETURN(const std::vector<double> sums,
+                          workers_.sum(workers_.first().judged_size(),
+                                       [](BlockProgram& program, std::span<double> part) {
+                                         program.judged_part(part);
+                                       }));
+  return workers_.first().judge(sums);
 }
 
 }  // namespace stormo::strads

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/protocol/strads/scheduler.h>
@@ -16,16 +16,65 @@
 
 namespace stormo::strads {
 
-/// What runs rounds of a program. Both ways below give the same updates in the same order, and the
-/// same values bit for bit, for equal schedulers, equal numbers of workers and equal calls of
-/// go_on(), which drains what is in flight.
+/// Numbers of all workers, by worker; they are there when `done`.
+struct Gathering {
+  std::vector<double> mine, all;
+  comm::Work done = comm::Work::completed({});
+};
+
+/// The workers of a program: the ranks of a group, of which this process is one, or programs that
+/// are all in this process.
+class Workers {
+ public:
+  using Fill = std::function<void(BlockProgram& program, std::span<double> part)>;
+
+  /// `world` is borrowed.
+  Workers(comm::Communicator& world, std::unique_ptr<BlockProgram> program);
+  explicit Workers(std::vector<std::unique_ptr<BlockProgram>> programs);
+
+  int count() const;
+  /// Those of this process, in order.
+  const std::vector<std::unique_ptr<BlockProgram>>& here() const { return here_; }
+  BlockProgram& first() const { return *here_.front(); }
+
+  /// A collective: `size` numbers of each worker, which `fill` computes. `later`: the gathering may
+  /// go on; `into` stays in its place until it is done.
+  Status gather(std::size_t size, const Fill& fill, bool later, Gathering& into) const;
+  /// A collective: the sum of what `fill` computes, in the order of workers: equal bits on all
+  /// ranks, and those of workers in one process. Memory: all parts.
+  Result<std::vector<double>> sum(std::size_t size, const Fill& fill) const;
+  /// A collective: the values of all workers, on rank 0 of a group; on the others not all rows.
+  Result<BlockValues> values() const;
+  /// Of gathered numbers.
+  std::vector<double> sums_of(std::span<const double> all) const;
+
+ private:
+  comm::Communicator* world_ = nullptr;  // null: all workers are here
+  std::vector<std::unique_ptr<BlockProgram>> here_;
+};
+
+/// Runs rounds of a program. Ranks, and workers in virtual time, have the same updates in the same
+/// order, and the same values bit for bit, for equal schedulers, equal numbers of workers and equal
+/// calls of go_on(), which drains what is in flight. Every rank has a scheduler of the same state,
+/// so no rank asks another one what to do; what is sent is parts alone, by an all-gather for each
+/// round. A lost rank fails it, as every operation of the group.
 class RoundsRun {
  public:
-  virtual ~RoundsRun() = default;
+  /// `simulated`: how long rounds take, where all workers are in this process.
+  RoundsRun(Workers workers, protocol::Scheduler scheduler,
+            std::optional<protocol::VirtualWorkers> simulated = std::nullopt);
+  /// Blocks until nothing that a failed go_on() has begun uses memory of this.
+  ~RoundsRun();
+  RoundsRun(RoundsRun&&) = default;
+  RoundsRun& operator=(RoundsRun&&) = delete;
+
   /// Until `rounds` rounds in total are done; none is in flight then.
-  virtual Status go_on(std::int64_t rounds) = 0;
-  virtual Result<Judgement> judge() = 0;
-  virtual const protocol::Scheduler& scheduler() const = 0;
+  Status go_on(std::int64_t rounds);
+  Result<Judgement> judge() const;
+
+  const protocol::Scheduler& scheduler() const { return scheduler_; }
+  const Workers& workers() const { return workers_; }
+  const protocol::VirtualRounds* simulated() const { return time_ ? &*time_ : nullptr; }
   std::int64_t updates() const { return updates_; }  ///< of blocks
   /// Of all blocks in the order of their updates (FNV-1a).
   std::uint64_t order_hash() const { return order_hash_; }
@@ -35,75 +84,16 @@ class RoundsRun {
     order_hash_ = order_hash;
   }
 
- protected:
-  void note(const protocol::ComputeRound& round);
-
  private:
-  std::int64_t updates_ = 0;
-  std::uint64_t order_hash_ = 0xcbf29ce484222325ull;
-};
-
-/// A collective: the sum of all ranks' parts, of equal sizes, in the order of ranks: equal bits on
-/// all of them, and those of one process that adds up in this order. Memory: all parts.
-Result<std::vector<double>> sum_of_parts(comm::Communicator& world, std::span<double> part);
-
-/// Workers are the ranks of a group, this one among them. Every rank has a scheduler of the same
-/// state, so no rank asks another one what to do; what is sent is parts alone, by an all-gather for
-/// each round. A lost rank fails it, as every operation of the group.
-class RankRounds final : public RoundsRun {
- public:
-  /// The options' workers must be the ranks of `world`. `world` and `program` outlive this.
-  RankRounds(comm::Communicator& world, BlockProgram& program, protocol::Scheduler scheduler);
-  /// Blocks until nothing that a failed go_on() has begun uses memory of this.
-  ~RankRounds() override;
-  RankRounds(const RankRounds&) = delete;
-  RankRounds& operator=(const RankRounds&) = delete;
-  Status go_on(std::int64_t rounds) override;
-  Result<Judgement> judge() override;
-  const protocol::Scheduler& scheduler() const override { return scheduler_; }
-
- private:
-  struct Gathering {
-    protocol::ComputeRound round;
-    std::vector<double> part, parts, values;
-    comm::Work done;  // where rounds are in flight besides this one
-  };
-  Status handle(const std::vector<protocol::FromScheduler>& messages);
-  Status compute(const protocol::ComputeRound& round);
+  Status begin();
   Status end_oldest();
 
-  comm::Communicator& world_;
-  BlockProgram& program_;
+  Workers workers_;
   protocol::Scheduler scheduler_;
+  std::optional<protocol::VirtualRounds> time_;
   std::deque<Gathering> gathering_;
-};
-
-/// Workers are programs in this process, in virtual time.
-class VirtualRoundsRun final : public RoundsRun {
- public:
-  /// The options' workers must be the number of programs, of which the first one is worker 0.
-  VirtualRoundsRun(std::vector<std::unique_ptr<BlockProgram>> programs,
-                   protocol::Scheduler scheduler, protocol::VirtualWorkers workers);
-  Status go_on(std::int64_t rounds) override;
-  Result<Judgement> judge() override;
-  const protocol::Scheduler& scheduler() const override { return scheduler_; }
-  BlockProgram& program(int worker) { return *programs_[static_cast<std::size_t>(worker)]; }
-  Duration time() const { return time_; }
-  const std::vector<Duration>& waited() const { return waited_; }  ///< by worker
-
- private:
-  struct Round {
-    std::vector<double> parts, values;
-    std::size_t set = 0;  // workers
-  };
-  Result<std::vector<double>> aggregate(const protocol::ComputeRound& round);
-
-  std::vector<std::unique_ptr<BlockProgram>> programs_;
-  protocol::Scheduler scheduler_;
-  protocol::VirtualWorkers workers_;
-  std::map<std::int64_t, Round> rounds_;
-  Duration time_{};
-  std::vector<Duration> waited_;
+  std::int64_t updates_ = 0;
+  std::uint64_t order_hash_ = 0xcbf29ce484222325ull;
 };
 
 }  // namespace stormo::strads

@@ -210,8 +210,8 @@ TEST(StradsRun, RanksWithOtherDataOrOptionsAreRefusedByName) {
   refused(factorise("r.npy"), factorise("r2.npy"), "rank 1 (host beta) has 3 known elements of ");
   refused(factorise("r.npy"), factorise("bad.npy"), "rank 1 (host beta): --ratings: line 0 of ");
   refused(strads("lasso", {"--depth", "3", "--seed", "9"}), strads("lasso", {}),
-          "  rank 1 (host beta) has --seed 1, rank 0 (host alpha) --seed 9\n"
-          "  rank 1 (host beta) has --depth 0, rank 0 (host alpha) --depth 3\n");
+          "  rank 1 (host beta) has --depth 0, rank 0 (host alpha) --depth 3\n"
+          "  rank 1 (host beta) has --seed 1, rank 0 (host alpha) --seed 9\n");
   refused(strads("lasso", {}), strads("factorise", {}), "has stormo strads factorise, rank 0");
 }
 

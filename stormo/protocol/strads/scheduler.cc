@@ -37,7 +37,6 @@ Result<Scheduler> Scheduler::make(ScheduleOptions options,
     if (!holds) say(text);
   };
   need(options.blocks >= 1 && options.blocks <= kMostBlocks, "blocks: from 1 to 2147483647");
-  need(options.workers >= 1, "workers: at least 1");
   need(options.round >= 1, "round: at least 1 block");
   need(options.depth >= 0, "depth: at least 0 rounds");
   need(options.base_weight > 0 && options.base_weight <= kMostBlockWeight,
@@ -66,7 +65,7 @@ Result<Scheduler> Scheduler::make(ScheduleOptions options,
     made.weights_.set(b, state.weights[static_cast<std::size_t>(b)]);
   }
   for (; made.draws_ < state.draws; ++made.draws_) (void)made.rng_.uniform();
-  made.scheduled_ = made.done_ = made.until_ = state.rounds;
+  made.done_ = state.rounds;
   return made;
 }
 
@@ -83,62 +82,21 @@ Scheduler::Scheduler(ScheduleOptions options, std::shared_ptr<const Conflicts> c
       busy_(static_cast<std::size_t>(options_.blocks)),
       rng_(options_.seed, "strads") {}
 
-Result<std::vector<FromScheduler>> Scheduler::step(const ToScheduler& message) {
-  return std::visit([this](const auto& m) { return on(m); }, message);
+const std::vector<std::int64_t>& Scheduler::begin() {
+  const auto lists = options_.rotation.size();
+  in_flight_.push_back(
+      lists == 0 ? draw() : options_.rotation[static_cast<std::size_t>(rounds_begun()) % lists]);
+  return in_flight_.back();
 }
 
-Result<std::vector<FromScheduler>> Scheduler::on(const GoOn& message) {
-  if (message.rounds < until_) return invalid_argument("rounds that are done cannot be taken back");
-  until_ = message.rounds;
-  std::vector<FromScheduler> out;
-  schedule(out);
-  return out;
-}
-
-Result<std::vector<FromScheduler>> Scheduler::on(const PartComputed& message) {
-  const auto flight = std::ranges::find(in_flight_, message.round, &Flight::round);
-  const auto worker = static_cast<std::size_t>(message.worker);
-  if (flight == in_flight_.end() || message.worker < 0 || message.worker >= options_.workers ||
-      flight->computed[worker]) {
-    return invalid_argument("worker " + std::to_string(message.worker) + " has no part of round " +
-                            std::to_string(message.round) + " to compute");
+Status Scheduler::end(std::span<const double> changes) {
+  if (in_flight_.empty() || in_flight_.front().size() != changes.size()) {
+    return invalid_argument("the changes are of no round in flight");
   }
-  flight->computed[worker] = true;
-  std::vector<FromScheduler> out;
-  // messages of a worker come in order, so an older round cannot be complete later
-  if (--flight->missing == 0) out.emplace_back(AggregateRound{message.round});
-  return out;
-}
-
-Result<std::vector<FromScheduler>> Scheduler::on(const RoundAggregated& message) {
-  if (in_flight_.empty() || in_flight_.front().round != message.round ||
-      in_flight_.front().missing != 0 ||
-      in_flight_.front().blocks.size() != message.changes.size()) {
-    return invalid_argument("round " + std::to_string(message.round) + " is not to be aggregated");
-  }
-  const Flight flight = std::move(in_flight_.front());
+  if (options_.rotation.empty()) give_back(in_flight_.front(), changes);
   in_flight_.pop_front();
   ++done_;
-  if (options_.rotation.empty()) give_back(flight.blocks, message.changes);
-  std::vector<FromScheduler> out;
-  out.emplace_back(SetRound{message.round});
-  schedule(out);
-  return out;
-}
-
-void Scheduler::schedule(std::vector<FromScheduler>& out) {
-  while (scheduled_ < until_ && std::ssize(in_flight_) <= options_.depth) {
-    const auto lists = options_.rotation.size();
-    std::vector<std::int64_t> blocks =
-        lists == 0 ? draw() : options_.rotation[static_cast<std::size_t>(scheduled_) % lists];
-    in_flight_.push_back({.round = scheduled_,
-                          .blocks = blocks,
-                          .computed = std::vector<bool>(static_cast<std::size_t>(options_.workers)),
-                          .missing = options_.workers});
-    out.emplace_back(
-        ComputeRound{.round = scheduled_, .after = done_, .blocks = std::move(blocks)});
-    ++scheduled_;
-  }
+  return {};
 }
 
 std::vector<std::int64_t> Scheduler::draw() {
@@ -157,8 +115,7 @@ std::vector<std::int64_t> Scheduler::draw() {
   return blocks;
 }
 
-void Scheduler::give_back(const std::vector<std::int64_t>& blocks,
-                          const std::vector<double>& changes) {
+void Scheduler::give_back(std::span<const std::int64_t> blocks, std::span<const double> changes) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const double change = std::abs(changes[i]);
     const double weight =

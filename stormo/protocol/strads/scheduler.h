@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <variant>
+#include <span>
 #include <vector>
 
 #include <stormo/base/rng.h>
@@ -20,8 +20,8 @@ namespace stormo::protocol {
 // learning", NIPS 2014; Kim et al., "STRADS: a distributed framework for scheduled model parallel
 // machine learning", EuroSys 2016.
 //
-// A pure state machine: step() has no clock, no I/O and no data. What it does never depends on when
-// messages arrive, so a run in virtual time and one with processes have the same order of updates.
+// A state machine without clock, I/O and data. Rounds begin and end in order, whenever parts of
+// workers arrive, so a run in virtual time and one with processes have the same order of updates.
 
 /// Largest base weight, and largest change that counts: a run that diverges has changes near the
 /// largest number, and the sum of all weights must stay below it.
@@ -29,7 +29,6 @@ inline constexpr double kMostBlockWeight = 1e100;
 
 struct ScheduleOptions {
   std::int64_t blocks = 0;
-  int workers = 1;
   int round = 32;  ///< blocks of a round, at most
   /// Rounds that may be in flight besides the oldest one. A round is then computed from values
   /// without the last `depth` rounds.
@@ -44,41 +43,6 @@ struct ScheduleOptions {
   /// effect, and `depth` must be 0. All options are checked nevertheless.
   std::vector<std::vector<std::int64_t>> rotation = {};
 };
-
-// To the scheduler.
-/// Goes on until so many rounds are scheduled, counted from the beginning.
-struct GoOn {
-  std::int64_t rounds = 0;
-};
-/// A worker has computed its part of a round.
-struct PartComputed {
-  int worker = 0;
-  std::int64_t round = 0;
-};
-/// The parts of a round were added up: how much each of its blocks changes.
-struct RoundAggregated {
-  std::int64_t round = 0;
-  std::vector<double> changes;
-};
-using ToScheduler = std::variant<GoOn, PartComputed, RoundAggregated>;
-
-// From the scheduler. Messages to a worker must arrive in the order in which they were sent.
-/// To all workers: compute your parts of the new values of these blocks.
-struct ComputeRound {
-  std::int64_t round = 0;
-  /// Rounds that the worker has then set; it computes from values after exactly these.
-  std::int64_t after = 0;
-  std::vector<std::int64_t> blocks;
-};
-/// To the one who adds up: all parts of the round are there.
-struct AggregateRound {
-  std::int64_t round = 0;
-};
-/// To all workers: set the new values of the round.
-struct SetRound {
-  std::int64_t round = 0;
-};
-using FromScheduler = std::variant<ComputeRound, AggregateRound, SetRound>;
 
 /// What a scheduler with no round in flight goes on from, beside its options and conflicts.
 struct ScheduleState {
@@ -100,19 +64,19 @@ class Scheduler {
   static Result<Scheduler> make(ScheduleOptions options, std::shared_ptr<const Conflicts> conflicts,
                                 const ScheduleState& state);
 
-  /// The transition. kInvalidArgument, and no change, for a message that cannot come now: a part
-  /// twice, or of a round that is not in flight. Cost of a round: draws of log2(blocks) steps, at
-  /// most 2 * min(`round`, `blocks`), and a look at the conflicts of each.
-  Result<std::vector<FromScheduler>> step(const ToScheduler& message);
+  /// Whether a round may begin before another one ends.
+  bool may_begin() const { return std::ssize(in_flight_) <= options_.depth; }
+  /// Begins a round: chooses its blocks. Its parts are computed from the values after the rounds
+  /// that have ended. Call it when may_begin(). Cost: draws of log2(blocks) steps, at most
+  /// 2 * min(`round`, `blocks`), and a look at the conflicts of each.
+  const std::vector<std::int64_t>& begin();
+  /// Ends the oldest round in flight: how much each of its blocks changes. kInvalidArgument, and no
+  /// change, when no round is in flight, or it has another number of blocks.
+  Status end(std::span<const double> changes);
 
-  struct Flight {
-    std::int64_t round = 0;
-    std::vector<std::int64_t> blocks;
-    std::vector<bool> computed;  ///< by worker
-    int missing = 0;             ///< parts
-  };
-  /// Rounds that are computed and not yet aggregated, oldest first.
-  const std::deque<Flight>& in_flight() const { return in_flight_; }
+  /// Blocks of rounds that have begun and not ended, oldest first.
+  const std::deque<std::vector<std::int64_t>>& in_flight() const { return in_flight_; }
+  std::int64_t rounds_begun() const { return done_ + std::ssize(in_flight_); }
   std::int64_t rounds_done() const { return done_; }
   /// Call it when no round is in flight.
   ScheduleState state() const;
@@ -122,13 +86,9 @@ class Scheduler {
 
  private:
   Scheduler(ScheduleOptions options, std::shared_ptr<const Conflicts> conflicts);
-  Result<std::vector<FromScheduler>> on(const GoOn& message);
-  Result<std::vector<FromScheduler>> on(const PartComputed& message);
-  Result<std::vector<FromScheduler>> on(const RoundAggregated& message);
-  void schedule(std::vector<FromScheduler>& out);
   std::vector<std::int64_t> draw();
   bool is_free(std::int64_t block) const;
-  void give_back(const std::vector<std::int64_t>& blocks, const std::vector<double>& changes);
+  void give_back(std::span<const std::int64_t> blocks, std::span<const double> changes);
 
   ScheduleOptions options_;
   std::shared_ptr<const Conflicts> conflicts_;
@@ -136,8 +96,8 @@ class Scheduler {
   std::vector<bool> busy_;  // by block: was drawn, and is in flight
   Rng rng_;
   std::int64_t draws_ = 0;  // of rng_
-  std::deque<Flight> in_flight_;
-  std::int64_t scheduled_ = 0, done_ = 0, until_ = 0;  // rounds
+  std::deque<std::vector<std::int64_t>> in_flight_;
+  std::int64_t done_ = 0;  // rounds
 };
 
 }  // namespace stormo::protocol

@@ -1,21 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <vector>
 
 #include <stormo/base/clock.h>
+#include <stormo/base/rng.h>
 #include <stormo/base/status.h>
-#include <stormo/protocol/strads/scheduler.h>
 
 namespace stormo::protocol {
 
 /// The longest time that is simulated.
 inline constexpr Duration kMostVirtualTime = std::chrono::hours(30 * 365 * 24);
-inline constexpr const char* kVirtualTimeTooLong =
-    "virtual time is over 30 years; give shorter times or fewer rounds";
 
-/// Workers of a Scheduler in virtual time. Equal values give equal runs.
+/// Workers in virtual time. Equal values give equal times.
 struct VirtualWorkers {
   Duration compute = std::chrono::microseconds(1);   ///< of a worker for its part of a block
   double jitter = 0.1;                               ///< times (1 +- jitter), drawn for each round
@@ -24,27 +22,40 @@ struct VirtualWorkers {
   std::uint64_t seed = 1;
 };
 
-/// What happens, in the order of virtual time. A failure ends the run.
-struct RoundEvents {
-  /// The worker computes its part of the round.
-  std::function<Status(int worker, const ComputeRound&)> compute;
-  /// All parts are there. Returns the change of each block.
-  std::function<Result<std::vector<double>>(const ComputeRound&)> aggregate;
-  /// The worker sets the new values of the round.
-  std::function<Status(int worker, const ComputeRound&)> set;
-};
+/// How long rounds of a Scheduler take: each worker is told the blocks, computes its part, sends
+/// it, and is told the new values. A worker computes one round after the other; scheduler and
+/// aggregation take no time. Every call is kInvalidArgument for impossible workers, and when time
+/// is over kMostVirtualTime.
+class VirtualRounds {
+ public:
+  VirtualRounds(VirtualWorkers workers, int count);
 
-struct VirtualRounds {
-  Duration time{};               ///< until the last worker has set the last round
-  std::vector<Duration> waited;  ///< by worker: time in which it computed nothing
-  std::int64_t updates = 0;      ///< of blocks
-};
+  /// No round is in flight, and all workers are free.
+  Status start();
+  /// A round of so many blocks begins; the oldest one ends.
+  Status begin(std::size_t blocks);
+  Status end();
+  /// Until all workers have set the last round.
+  Status finish();
 
-/// Runs the scheduler until `rounds` rounds in total are done; it may be called again. Scheduler
-/// and aggregation take no time. kInvalidArgument for an impossible cluster, and when the rounds
-/// take longer than kMostVirtualTime; kCorrupt when a worker is asked to compute from other values
-/// than it has.
-Result<VirtualRounds> run_virtual(Scheduler& scheduler, std::int64_t rounds,
-                                  const VirtualWorkers& workers, const RoundEvents& events);
+  Duration time() const { return time_; }                          ///< until the last finish()
+  const std::vector<Duration>& waited() const { return waited_; }  ///< by worker, of time()
+
+ private:
+  struct Worker {
+    Rng rng;
+    Duration free{};  // from then on
+    Duration computed{};
+  };
+  Status reach(Duration at) const;
+  Duration takes(std::size_t worker, std::size_t blocks);
+
+  VirtualWorkers options_;
+  std::vector<Worker> workers_;
+  std::deque<Duration> complete_;  // when the parts of each round in flight are there
+  Duration now_{};                 // since start()
+  Duration time_{};
+  std::vector<Duration> waited_;
+};
 
 }  // namespace stormo::protocol

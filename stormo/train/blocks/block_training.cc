@@ -205,4 +205,9 @@ protocol::Conflicts BlockTraining::correlated_gradients(std::span<const double> 
   return protocol::Conflicts::of(blocks(), pairs).take_or_throw();
 }
 
+void BlockTraining::copy_values(const BlockTraining& from) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) parameters_[p].copy_(from.parameters_[p]);
+}
+
 }  // namespace stormo::train

@@ -48,6 +48,8 @@ class BlockTraining final : public strads::BlockProgram {
   /// Samples used in rounds, over all workers: what the next round begins with.
   std::int64_t samples() const { return cursor_; }
   void go_on_from(std::int64_t samples) { cursor_ = samples; }
+  /// Sets the values of another worker.
+  void copy_values(const BlockTraining& from);
 
   std::int64_t blocks() const override { return std::ssize(blocks_); }
   std::size_t part_size(std::span<const std::int64_t> blocks) const override {

@@ -27,10 +27,8 @@ MakeProgram<Factorisation> factorisation_of(const FactorisationProblem& p) {
   };
 }
 
-Scheduler scheduler_of(const FactorisationProblem& p, int workers, int inner) {
-  return Scheduler::make({.blocks = 2 * p.rank,
-                          .workers = workers,
-                          .rotation = Factorisation::rotation(p.rank, inner)})
+Scheduler scheduler_of(const FactorisationProblem& p, int inner) {
+  return Scheduler::make({.blocks = 2 * p.rank, .rotation = Factorisation::rotation(p.rank, inner)})
       .take_or_throw();
 }
 
@@ -92,7 +90,7 @@ TEST(StradsFactorisation, IsCoordinateDescentFactorByFactor) {
     }
   }
   for (const int workers : {1, 2, 4}) {
-    VirtualRoundsRun run = virtual_run(factorisation_of(p), scheduler_of(p, workers, inner));
+    RoundsRun run = virtual_run(factorisation_of(p), scheduler_of(p, inner), workers);
     throw_if_error(run.go_on(passes * p.rank * inner * 2));
     std::vector<double> w;
     for (int worker = 0; worker < workers; ++worker) {
@@ -118,9 +116,8 @@ TEST(StradsFactorisation, BlocksOfARoundAreComputedFromTheValuesBeforeIt) {
   }
   oracle.w = after;
   const Scheduler scheduler =
-      Scheduler::make({.blocks = 2 * p.rank, .workers = 2, .rotation = {{0, 4, 6}}})
-          .take_or_throw();
-  VirtualRoundsRun run = virtual_run(factorisation_of(p), scheduler);
+      Scheduler::make({.blocks = 2 * p.rank, .rotation = {{0, 4, 6}}}).take_or_throw();
+  RoundsRun run = virtual_run(factorisation_of(p), scheduler, 2);
   throw_if_error(run.go_on(1));
   std::vector<double> w;
   for (int worker = 0; worker < 2; ++worker) {
@@ -136,7 +133,7 @@ TEST(StradsFactorisation, FindsTheMatrixThatTheRatingsAreOf) {
       .ratings = make_ratings({.rows = 200, .columns = 100, .known = 40, .rank = 3, .noise = 0.01}),
       .rank = 3,
       .lambda = 0.01};
-  VirtualRoundsRun run = virtual_run(factorisation_of(p), scheduler_of(p, 2, 1));
+  RoundsRun run = virtual_run(factorisation_of(p), scheduler_of(p, 1), 2);
   throw_if_error(run.go_on(300 * 6));
   EXPECT_LT(run.judge().take_or_throw().objective,
             0.01 * static_cast<double>(p.ratings.known.size()) / 2);
@@ -145,13 +142,14 @@ TEST(StradsFactorisation, FindsTheMatrixThatTheRatingsAreOf) {
 TEST(StradsFactorisation, RanksAndVirtualTimeGiveTheSameBits) {
   const FactorisationProblem p = problem();
   for (const int workers : {1, 3}) {
-    const Scheduler scheduler = scheduler_of(p, workers, 1);
-    VirtualRoundsRun simulated = virtual_run(factorisation_of(p), scheduler, {.slowness = {1, 9}});
+    const Scheduler scheduler = scheduler_of(p, 1);
+    RoundsRun simulated =
+        virtual_run(factorisation_of(p), scheduler, workers, {.slowness = {1, 9}});
     throw_if_error(simulated.go_on(40));
     std::mutex mutex;
     int rank = 0;
     std::vector<std::vector<double>> found;
-    run_ranks<Factorisation>(factorisation_of(p), scheduler, 40,
+    run_ranks<Factorisation>(factorisation_of(p), scheduler, workers, 40,
                              [&](const Factorisation& program, const auto& run) {
                                const std::lock_guard lock(mutex);
                                EXPECT_EQ(run.order_hash(), simulated.order_hash());

@@ -148,11 +148,11 @@ TEST(StradsLasso, NoScheduledSetHasAPairAtOrAboveTheThreshold) {
           .take_or_throw();
   std::int64_t pairs = 0;
   const auto lasso = Lasso::make(p, 0, 1).take_or_throw();
-  (void)scheduler.step(protocol::GoOn{300}).take_or_throw();
   for (std::int64_t round = 0; round < 300; ++round) {
+    while (scheduler.may_begin()) scheduler.begin();
     std::vector<std::int64_t> busy;
     for (const auto& flight : scheduler.in_flight()) {
-      busy.insert(busy.end(), flight.blocks.begin(), flight.blocks.end());
+      busy.insert(busy.end(), flight.begin(), flight.end());
     }
     for (std::size_t i = 0; i < busy.size(); ++i) {
       for (std::size_t k = 0; k < i; ++k, ++pairs) {
@@ -161,13 +161,12 @@ TEST(StradsLasso, NoScheduledSetHasAPairAtOrAboveTheThreshold) {
         ASSERT_LT(std::abs(dot(a, b)), 0.2 * std::sqrt(dot(a, a) * dot(b, b)));
       }
     }
-    const auto blocks = scheduler.in_flight().front().blocks;
+    const auto blocks = scheduler.in_flight().front();
     std::vector<double> part(blocks.size()), values(blocks.size()), changes(blocks.size());
     lasso->update(blocks, part);
     lasso->aggregate(blocks, part, values, changes);
     lasso->set(blocks, values);
-    (void)scheduler.step(protocol::PartComputed{0, round}).take_or_throw();
-    (void)scheduler.step(protocol::RoundAggregated{round, changes}).take_or_throw();
+    throw_if_error(scheduler.end(changes));
   }
   EXPECT_GT(pairs, 300);
 }
@@ -179,21 +178,21 @@ TEST(StradsLasso, ScheduledUpdatesReachTheSequentialObjectiveWhere32NaiveOnesDiv
   const double best = objective(x, p, oracle);
   const double begin = objective(x, p, std::vector<double>(200));
 
-  VirtualRoundsRun naive = virtual_run(
-      lasso_of(p), Scheduler::make({.blocks = 200, .workers = 2, .round = 32, .priority = false})
-                       .take_or_throw());
+  RoundsRun naive = virtual_run(
+      lasso_of(p), Scheduler::make({.blocks = 200, .round = 32, .priority = false}).take_or_throw(),
+      2);
   throw_if_error(naive.go_on(1000));
   const double diverged = naive.judge().take_or_throw().objective;
   EXPECT_FALSE(diverged < 100 * begin) << diverged;
 
   for (const int depth : {0, 2}) {
     for (const bool priority : {true, false}) {
-      VirtualRoundsRun run = virtual_run(
+      RoundsRun run = virtual_run(
           lasso_of(p),
-          Scheduler::make(
-              {.blocks = 200, .workers = 2, .round = 32, .depth = depth, .priority = priority},
-              conflicts_of(p, 0.2))
-              .take_or_throw());
+          Scheduler::make({.blocks = 200, .round = 32, .depth = depth, .priority = priority},
+                          conflicts_of(p, 0.2))
+              .take_or_throw(),
+          2);
       throw_if_error(run.go_on(20000));
       const auto judged = run.judge().take_or_throw();
       EXPECT_NEAR(judged.objective, best, 1e-6 * best);
@@ -210,7 +209,7 @@ TEST(StradsLasso, PriorityNeedsFewerUpdatesWhereMostCoefficientsStayAtZero) {
   LassoProblem p = make_regression({.rows = 200, .columns = 800, .nonzeros = 200, .group = 10});
   p.lambda = 0.3 * largest_lambda(p.x, p.y);
   const auto updates_until = [&](bool priority) {
-    VirtualRoundsRun run = virtual_run(
+    RoundsRun run = virtual_run(
         lasso_of(p), Scheduler::make({.blocks = 800, .priority = priority}, conflicts_of(p, 0.2))
                          .take_or_throw());
     for (std::int64_t rounds = 20; rounds < 20000; rounds += 20) {
@@ -228,7 +227,7 @@ TEST(StradsLasso, ARotationOfSingleColumnsIsCyclicDescent) {
   const LassoProblem p = correlated();
   ScheduleOptions options{.blocks = 200};
   for (std::int64_t j = 0; j < 200; ++j) options.rotation.push_back({j});
-  VirtualRoundsRun run = virtual_run(lasso_of(p), Scheduler::make(options).take_or_throw());
+  RoundsRun run = virtual_run(lasso_of(p), Scheduler::make(options).take_or_throw());
   throw_if_error(run.go_on(200 * 3000));
   const std::vector<double> oracle = cyclic_descent(dense(p.x), p);
   for (std::size_t j = 0; j < 200; ++j) {
@@ -242,21 +241,21 @@ TEST(StradsLasso, RanksAndVirtualTimeGiveTheSameOrderAndTheSameBits) {
   for (const int workers : {1, 2, 3}) {
     for (const int depth : {0, 3}) {
       const Scheduler scheduler =
-          Scheduler::make({.blocks = 300, .workers = workers, .round = 8, .depth = depth},
-                          conflicts_of(p, 0.1))
+          Scheduler::make({.blocks = 300, .round = 8, .depth = depth}, conflicts_of(p, 0.1))
               .take_or_throw();
       // one worker is slow, so messages arrive in other orders than among threads
-      VirtualRoundsRun simulated = virtual_run(lasso_of(p), scheduler, {.slowness = {5}});
+      RoundsRun simulated = virtual_run(lasso_of(p), scheduler, workers, {.slowness = {5}});
       throw_if_error(simulated.go_on(400));
       std::mutex mutex;
-      run_ranks<Lasso>(lasso_of(p), scheduler, 400, [&](const Lasso& lasso, const auto& run) {
-        const std::lock_guard lock(mutex);
-        EXPECT_EQ(run.order_hash(), simulated.order_hash());
-        EXPECT_EQ(run.updates(), simulated.updates());
-        for (int w = 0; w < workers; ++w) {
-          EXPECT_EQ(lasso.coefficients(), worker_of<Lasso>(simulated, w).coefficients());
-        }
-      });
+      run_ranks<Lasso>(
+          lasso_of(p), scheduler, workers, 400, [&](const Lasso& lasso, const auto& run) {
+            const std::lock_guard lock(mutex);
+            EXPECT_EQ(run.order_hash(), simulated.order_hash());
+            EXPECT_EQ(run.updates(), simulated.updates());
+            for (int w = 0; w < workers; ++w) {
+              EXPECT_EQ(lasso.coefficients(), worker_of<Lasso>(simulated, w).coefficients());
+            }
+          });
     }
   }
 }
@@ -266,8 +265,8 @@ TEST(StradsLasso, AColumnOfZerosStaysAtZero) {
   p.x.add_column({});
   const std::vector<SparseColumns::Entry> ones{{0, 1}, {2, 1}};
   p.x.add_column(ones);
-  VirtualRoundsRun run = virtual_run(
-      lasso_of(p), Scheduler::make({.blocks = 2}, conflicts_of(p, 0.5)).take_or_throw());
+  RoundsRun run = virtual_run(lasso_of(p),
+                              Scheduler::make({.blocks = 2}, conflicts_of(p, 0.5)).take_or_throw());
   throw_if_error(run.go_on(50));
   EXPECT_EQ(worker_of<Lasso>(run, 0).coefficients()[0], 0);
   EXPECT_DOUBLE_EQ(worker_of<Lasso>(run, 0).coefficients()[1], (4 - 0.1) / 2);

@@ -14,32 +14,30 @@ using MakeProgram = std::function<std::unique_ptr<Program>(int worker, int worke
 
 /// In virtual time; the programs stay in the run.
 template <class Program>
-VirtualRoundsRun virtual_run(const MakeProgram<Program>& make, protocol::Scheduler scheduler,
-                             protocol::VirtualWorkers cluster = {}) {
+RoundsRun virtual_run(const MakeProgram<Program>& make, protocol::Scheduler scheduler,
+                      int workers = 1, protocol::VirtualWorkers cluster = {}) {
   std::vector<std::unique_ptr<BlockProgram>> programs;
-  const int workers = scheduler.options().workers;
   for (int w = 0; w < workers; ++w) programs.push_back(make(w, workers));
-  return {std::move(programs), std::move(scheduler), std::move(cluster)};
+  return {Workers(std::move(programs)), std::move(scheduler), std::move(cluster)};
 }
 
 template <class Program>
-Program& worker_of(VirtualRoundsRun& run, int worker) {
-  return dynamic_cast<Program&>(run.program(worker));
+Program& worker_of(const RoundsRun& run, int worker) {
+  return dynamic_cast<Program&>(*run.workers().here()[static_cast<std::size_t>(worker)]);
 }
 
 /// Ranks are threads. `look` is called on each of them at the end.
 template <class Program>
-void run_ranks(const MakeProgram<Program>& make, const protocol::Scheduler& scheduler,
+void run_ranks(const MakeProgram<Program>& make, const protocol::Scheduler& scheduler, int workers,
                std::int64_t rounds,
-               const std::function<void(const Program&, const RankRounds&)>& look) {
-  auto group = comm::make_inproc_group(scheduler.options().workers).take_or_throw();
+               const std::function<void(const Program&, const RoundsRun&)>& look) {
+  auto group = comm::make_inproc_group(workers).take_or_throw();
   std::vector<std::thread> threads;
   for (auto& world : group) {
     threads.emplace_back([&make, &scheduler, &look, rounds, world = world.get()] {
-      const auto program = make(world->rank(), world->size());
-      RankRounds run(*world, *program, scheduler);
+      RoundsRun run(Workers(*world, make(world->rank(), world->size())), scheduler);
       throw_if_error(run.go_on(rounds));
-      look(*program, run);
+      look(worker_of<Program>(run, 0), run);
       throw_if_error(world->finalize(Deadline::never()));
     });
   }

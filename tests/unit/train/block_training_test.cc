@@ -20,7 +20,7 @@ namespace stormo::train {
 namespace {
 
 using protocol::Scheduler;
-using strads::VirtualRoundsRun;
+using strads::RoundsRun;
 
 /// 240 samples of 3 classes around 12 centres, in 10 dimensions.
 std::shared_ptr<const data::Dataset> clouds() {
@@ -96,10 +96,10 @@ TEST(BlockTraining, AllBlocksInEveryRoundAreGradientDescent) {
                     flat.data_ptr<double>() + flat.numel());
   }
   for (const int workers : {1, 2, 4}) {
-    const protocol::ScheduleOptions options{
-        .blocks = 24 + 1 + 3 + 1, .workers = workers, .rotation = round_robin(29, 29)};
-    VirtualRoundsRun run = strads::virtual_run(training_of(*data, {.rate = 0.3}),
-                                               Scheduler::make(options).take_or_throw());
+    const protocol::ScheduleOptions options{.blocks = 24 + 1 + 3 + 1,
+                                            .rotation = round_robin(29, 29)};
+    RoundsRun run = strads::virtual_run(training_of(*data, {.rate = 0.3}),
+                                        Scheduler::make(options).take_or_throw(), workers);
     throw_if_error(run.go_on(40));
     ASSERT_THAT(values_of(strads::worker_of<BlockTraining>(run, workers - 1)),
                 ::testing::Pointwise(::testing::DoubleNear(1e-10), expected));
@@ -108,10 +108,9 @@ TEST(BlockTraining, AllBlocksInEveryRoundAreGradientDescent) {
 
 /// 13 rounds of a rotation: 6 batches of 37, one of 18, and again.
 std::vector<double> values_after_batches(const data::Dataset& data, int workers, double& loss) {
-  const protocol::ScheduleOptions options{
-      .blocks = 29, .workers = workers, .rotation = round_robin(29, 6)};
-  VirtualRoundsRun run = strads::virtual_run(training_of(data, {.rate = 0.3, .batch = 37}),
-                                             Scheduler::make(options).take_or_throw());
+  const protocol::ScheduleOptions options{.blocks = 29, .rotation = round_robin(29, 6)};
+  RoundsRun run = strads::virtual_run(training_of(data, {.rate = 0.3, .batch = 37}),
+                                      Scheduler::make(options).take_or_throw(), workers);
   throw_if_error(run.go_on(13));
   EXPECT_EQ(strads::worker_of<BlockTraining>(run, workers - 1).samples(), 240 + 6 * 37);
   loss = run.judge().take_or_throw().objective;
@@ -133,12 +132,12 @@ TEST(BlockTraining, ABatchDoesNotDependOnTheNumberOfWorkers) {
 TEST(BlockTraining, GoesOnAsIfItHadNotEnded) {
   const auto data = clouds();
   const auto make = training_of(*data, {.rate = 0.3, .batch = 37});
-  const protocol::ScheduleOptions options{.blocks = 29, .workers = 2, .round = 4};
-  VirtualRoundsRun run = strads::virtual_run(make, Scheduler::make(options).take_or_throw());
+  const protocol::ScheduleOptions options{.blocks = 29, .round = 4};
+  RoundsRun run = strads::virtual_run(make, Scheduler::make(options).take_or_throw(), 2);
   throw_if_error(run.go_on(10));
   auto& ended = strads::worker_of<BlockTraining>(run, 0);
-  VirtualRoundsRun second = strads::virtual_run(
-      make, Scheduler::make(options, nullptr, run.scheduler().state()).take_or_throw());
+  RoundsRun second = strads::virtual_run(
+      make, Scheduler::make(options, nullptr, run.scheduler().state()).take_or_throw(), 2);
   for (int worker : {0, 1}) {
     auto& training = strads::worker_of<BlockTraining>(second, worker);
     training.set(all_blocks(training), values_of(ended));
@@ -156,8 +155,8 @@ TEST(BlockTraining, RanksAndVirtualTimeGiveTheSameBits) {
   const auto data = clouds();
   const auto make = training_of(*data, {.rate = 0.3, .batch = 20});
   const Scheduler scheduler =
-      Scheduler::make({.blocks = 29, .workers = 2, .round = 4, .depth = 1}).take_or_throw();
-  VirtualRoundsRun simulated = strads::virtual_run(make, scheduler, {.slowness = {7}});
+      Scheduler::make({.blocks = 29, .round = 4, .depth = 1}).take_or_throw();
+  RoundsRun simulated = strads::virtual_run(make, scheduler, 2, {.slowness = {7}});
   throw_if_error(simulated.go_on(60));
   const auto expected = values_of(strads::worker_of<BlockTraining>(simulated, 0));
   std::mutex mutex;
@@ -165,7 +164,7 @@ TEST(BlockTraining, RanksAndVirtualTimeGiveTheSameBits) {
     const std::lock_guard lock(mutex);  // the seed is of the process
     return make(worker, workers);
   };
-  strads::run_ranks<BlockTraining>(one_at_a_time, scheduler, 60,
+  strads::run_ranks<BlockTraining>(one_at_a_time, scheduler, 2, 60,
                                    [&](const BlockTraining& training, const auto& run) {
                                      EXPECT_EQ(run.order_hash(), simulated.order_hash());
                                      EXPECT_EQ(values_of(training), expected);
@@ -183,7 +182,7 @@ std::shared_ptr<const protocol::Conflicts> first_conflicts(
 }
 
 /// Updates of blocks until the loss is reached; nothing: not in so many rounds.
-std::optional<std::int64_t> updates_until(double loss, VirtualRoundsRun run, std::int64_t most) {
+std::optional<std::int64_t> updates_until(double loss, RoundsRun run, std::int64_t most) {
   for (std::int64_t rounds = 1; rounds <= most; ++rounds) {
     throw_if_error(run.go_on(rounds));
     if (run.judge().take_or_throw().objective <= loss) return run.updates();
