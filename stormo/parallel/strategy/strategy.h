@@ -24,7 +24,7 @@ struct Strategy {
     kParameterAveraging,  ///< each rank trains by itself, and parameters are averaged now and then
     kElasticAveraging,    ///< each rank trains by itself, and is drawn to a centre on servers
     kVertical,  ///< each rank has some columns of the samples, and its part of the first layer
-    kAuto,      ///< the fastest synchronous one; chosen before there is a plan, see candidates()
+    kAuto,      ///< the fastest synchronous one; the Trainer chooses it, see candidates()
   } kind = Kind::kDdp;
   /// The copies of the parameters.
   enum class Parameters {
@@ -73,10 +73,7 @@ inline std::int64_t ranks_of_replica(const Strategy& s) {
 }
 
 /// Ranks of one worker of servers: they have parts of its batch, or of its model.
-inline std::int64_t ranks_of_worker(const Strategy& s) {
-  const bool may_be_cut = s.kind == Strategy::Kind::kParameterServer;
-  return s.worker_ranks * (may_be_cut ? ranks_of_replica(s) : 1);
-}
+std::int64_t ranks_of_worker(const Strategy& s);
 
 /// Whether parameters, or a centre, are on servers.
 bool has_servers(Strategy::Kind kind);
@@ -105,6 +102,10 @@ struct StepOptions {
   std::int64_t bucket_bytes = 0;  ///< > 0: buckets of replicas, see bucket()
   ReductionForm reduction = {};   ///< see reduce_with()
 };
+
+/// What plan_for() refuses whatever the model is, with kInvalidArgument.
+Status check_strategy(const Strategy& strategy, const Workers& workers,
+                      const StepOptions& step = {});
 
 /// The plan of one training step. On one rank every strategy without servers is one_device.
 /// kInvalidArgument says why the strategy cannot be used, and suggests another.

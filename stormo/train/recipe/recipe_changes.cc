@@ -8,6 +8,8 @@
 
 #include <stormo/base/check.h>
 #include <stormo/base/json_depth.h>
+#include <stormo/parallel/pipeline/pipeline_schedule.h>
+#include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/train/recipe/recipe_schema.h>
 
 namespace stormo::train {
@@ -71,30 +73,22 @@ constexpr Rule kRules[] = {
     {"checkpoint.", OnResume::kFree},
 };
 
-/// Choices of one key that train the same.
-struct Alike {
-  std::string_view key;
-  std::vector<std::string_view> choices;
-};
-const std::vector<Alike>& alike() {
-  static const std::vector<Alike> rows = {
-      {"strategy.kind",
-       {"one_device", "mirrored", "multi_worker_mirrored", "central_storage", "ddp", "fsdp",
-        "vertical", "auto"}},
-      {"strategy.schedule",
-       {"gpipe", "1f1b", "eager_1f1b", "interleaved", "zero_bubble", "zero_bubble_v"}},
-  };
-  return rows;
+/// Whether each step gives the numbers of one process.
+bool trains_as_one(std::string_view key, const std::string& choice) {
+  if (key == "strategy.schedule") {
+    const Result<parallel::PipelineSchedule> schedule = parallel::pipeline_schedule(choice);
+    return schedule.ok() && !schedule->overlap;
+  }
+  const auto rows = parallel::strategy_rows();
+  const auto row = std::ranges::find(rows, choice, &parallel::StrategyRow::name);
+  return key == "strategy.kind" && row != rows.end() && row->synchronous;
 }
 
+/// Choices of one key that train the same.
 bool trains_alike(std::string_view key, const Json& before, const Json& now) {
-  return std::ranges::any_of(alike(), [&](const Alike& row) {
-    const auto among = [&](const Json& value) {
-      return value.is_string() &&
-             std::ranges::count(row.choices, value.get_ref<const std::string&>()) > 0;
-    };
-    return row.key == key && among(before) && among(now);
-  });
+  return before.is_string() && now.is_string() &&
+         trains_as_one(key, before.get_ref<const std::string&>()) &&
+         trains_as_one(key, now.get_ref<const std::string&>());
 }
 
 Json parse(std::string_view text) {

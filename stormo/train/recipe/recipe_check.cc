@@ -2,10 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include <stormo/model/registry.h>
-#include <stormo/plan/limits.h>
+#include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/sampling.h>
@@ -44,9 +43,7 @@ class RecipeCheck {
     require(train_.steps > 0 || train_.epochs > 0, "train.steps",
             "neither train.steps nor train.epochs is given; write steps=N or epochs=N");
     require(train_.global_batch >= 1, "train.global_batch", "missing; write batch=N");
-    // ranks that compute the same samples together count once; the search looks at that by itself
-    const bool chosen = train_.strategy.kind != Strategy::Kind::kAuto;
-    const int replicas = chosen ? replicas_of(train_, ranks_) : 1;
+    const int replicas = replicas_of(train_, ranks_);
     require(train_.global_batch < 1 || train_.global_batch >= replicas, "train.global_batch",
             fmt::format("a batch of {} gives {} {} less than one sample each; raise it to at "
                         "least {} (batch={}), start fewer ranks (-n), or let ranks share samples "
@@ -193,41 +190,6 @@ class RecipeCheck {
     }
   }
 
-  /// A model that can be cut: the model's own segments are looked at later.
-  static plan::ModelShape any_model(const Strategy& strategy) {
-    plan::ModelShape any;
-    const std::int64_t segments =
-        strategy.cut.empty()
-            ? std::int64_t{strategy.pipeline} * strategy.chunks
-            : std::accumulate(strategy.cut.begin(), strategy.cut.end(), std::int64_t{0});
-    for (std::int64_t i = 0; i < segments && i < plan::kMaxSegments; ++i) {
-      plan::ParameterShape weight{.name = "weight", .elements = plan::kMaxRanks};
-      weight.split.units = plan::kMaxRanks;
-      any.segments.push_back({.name = "module",
-                              .parameters = {weight},
-                              .heads = strategy.context * strategy.tensor,
-                              .positions = 2 * std::int64_t{strategy.context} * strategy.tensor});
-    }
-    if (!any.segments.empty()) {
-      any.segments.front().sums.forward = any.segments.back().sums.backward = {1};
-      any.segments.back().splits_output = true;
-      any.segments.back().place_sum = 1;
-      any.segments.front().windows = {{1, plan::kMaxRanks, plan::kMaxRanks}};
-    }
-    return any;
-  }
-
-  /// One of which ranks can have the recipe's columns.
-  plan::ModelShape any_by_columns() const {
-    const std::vector<std::int64_t>& sizes = recipe_.model.sizes;
-    const std::int64_t columns = sizes.empty() ? 1 : sizes.front();
-    plan::ParameterShape weight{.name = "weight", .elements = columns};
-    weight.split = {.dim = 1, .units = columns};
-    plan::SegmentShape layer{.name = "layer0", .parameters = {weight}};
-    layer.sums = {.forward = {1}, .backward = {}, .loss = {1}};
-    return {.segments = {layer}};
-  }
-
   // On how many hosts the ranks will be is known only later: the Trainer looks at that.
   void check_strategy() {
     const Result<Strategy> chosen = strategy_of(train_);
@@ -235,15 +197,10 @@ class RecipeCheck {
     require(codec.ok(), "strategy.compression", codec.message());
     require(chosen.ok() || !codec.ok(), "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
-    const bool vertical = strategy.kind == Strategy::Kind::kVertical;
-    if (vertical) check_columns();
-    const plan::ModelShape any = vertical ? any_by_columns() : any_model(strategy);
+    if (strategy.kind == Strategy::Kind::kVertical) check_columns();
     if (strategy.kind != Strategy::Kind::kAuto) {  // else what is chosen is checked by itself
-      const auto plan = parallel::plan_for(
-          strategy, any, {.ranks_per_host = {ranks_}, .can_share = true},
-          {.micro_batches = static_cast<int>(std::clamp<std::int64_t>(
-               train_.micro_batches, 1, std::clamp<std::int64_t>(train_.global_batch, 1, 65536)))});
-      require(plan.ok(), "strategy.kind", plan.status().message());
+      const Status fits = parallel::check_strategy(strategy, {.ranks_per_host = {ranks_}});
+      require(fits.ok(), "strategy.kind", fits.message());
     }
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
     require(train_.strategy.weight_stashing || recipe_.precision != "bfloat16",
@@ -292,24 +249,17 @@ class RecipeCheck {
 
   /// What other kinds would ignore. Defaults are nobody's choice.
   void check_keys_of_kinds() {
-    using Kind = Strategy::Kind;
     const Strategy& s = train_.strategy;
-    const auto belongs = [&](std::string_view key, bool is_default, std::vector<Kind> kinds) {
-      if (is_default || s.kind == Kind::kAuto || std::ranges::count(kinds, s.kind) > 0) return;
-      std::vector<std::string> names;
-      for (const Kind kind : kinds) {
-        names.push_back(parallel::strategy_names()[static_cast<std::size_t>(kind)]);
-      }
-      require(false, key,
+    const parallel::StrategyRow& row = parallel::row_of(s.kind);
+    const auto belongs = [&](std::string_view key, bool is_default) {
+      if (is_default || s.kind == Strategy::Kind::kAuto || row.has_key(key)) return;
+      require(false, fmt::format("strategy.{}", key),
               fmt::format("means nothing with strategy.kind={}, only with {}; leave it out",
-                          parallel::strategy_names()[static_cast<std::size_t>(s.kind)],
-                          fmt::join(names, ", ")));
+                          row.name, fmt::join(parallel::strategies_with(key), ", ")));
     };
-    belongs("strategy.stage", s.stage == Strategy().stage, {Kind::kFsdp});
-    belongs("strategy.hybrid", s.hybrid == Strategy().hybrid, {Kind::kFsdp});
-    belongs("strategy.overlap", train_.gradients.overlap == GradientOptions().overlap,
-            {Kind::kMirrored, Kind::kMultiWorkerMirrored, Kind::kDdp, Kind::kFsdp,
-             Kind::kParameterServer});
+    belongs("stage", s.stage == Strategy().stage);
+    belongs("hybrid", s.hybrid == Strategy().hybrid);
+    belongs("overlap", train_.gradients.overlap == GradientOptions().overlap);
   }
 
   void check_server_processes() {

@@ -9,6 +9,7 @@
 
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/sharding/sharded.h>
+#include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/plan/project.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/dtype.h>
@@ -100,6 +101,8 @@ int portions_of(const TrainerOptions& options) {
 }
 
 int replicas_of(const TrainerOptions& options, int ranks) {
+  // a search looks at that by itself
+  if (options.strategy.kind == Strategy::Kind::kAuto) return 1;
   if (options.strategy.kind == Strategy::Kind::kVertical) return 1;
   const std::int64_t together = std::max<std::int64_t>(1, ranks_of_replica(options.strategy));
   return static_cast<int>(std::max<std::int64_t>(1, ranks_of_workers(options, ranks) / together));
@@ -212,9 +215,7 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
     strategy.exchange = {.fetch = strategy.period, .push = strategy.period, .averages = true};
   }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
-  if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage ||
-      strategy.kind == Strategy::Kind::kParameterAveraging ||
-      strategy.kind == Strategy::Kind::kVertical || has_servers(strategy.kind)) {
+  if (!parallel::row_of(strategy.kind).all_reduces) {
     return invalid_argument(
         "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
         "leave them out, or use 'ddp'");

@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
+#include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/step/strategy.h>
@@ -210,6 +213,29 @@ TEST(RecipeSchema, KeysAreUniqueAndDocumented) {
     EXPECT_TRUE(keys.insert(field.key).second) << field.key;
     EXPECT_FALSE(field.doc.empty()) << field.key;
     EXPECT_THAT(recipe_reference(), HasSubstr("`" + std::string(field.key) + "`"));
+  }
+}
+
+TEST(RecipeSchema, KeysOfStrategiesAreThoseOfTheirRows) {
+  const std::vector<std::string>& names = parallel::strategy_names();
+  std::string all;
+  for (const RecipeField& field : recipe_fields()) {
+    all += std::string(field.key) + " ";
+    if (!field.key.starts_with("strategy.")) continue;
+    // "parameter_server, elastic_averaging: ..."
+    std::istringstream words(std::string(field.doc.substr(0, field.doc.find(':'))));
+    std::vector<std::string_view> named;
+    for (std::string word; words >> word;) {
+      if (word.ends_with(",")) word.pop_back();
+      const auto name = std::ranges::find(names, word);
+      if (name != names.end()) named.emplace_back(*name);
+    }
+    if (named.empty()) continue;
+    EXPECT_EQ(named, parallel::strategies_with(field.key.substr(9))) << field.key;
+  }
+  for (const parallel::StrategyRow& row : parallel::strategy_rows()) {
+    std::istringstream keys{std::string(row.keys)};
+    for (std::string key; keys >> key;) EXPECT_THAT(all, HasSubstr("strategy." + key + " "));
   }
 }
 

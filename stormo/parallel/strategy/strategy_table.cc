@@ -1,0 +1,295 @@
+#include <stormo/parallel/strategy/strategy_table.h>
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+#include <stormo/parallel/computation/by_segment.h>
+#include <stormo/parallel/inside_layers/vertical.h>
+#include <stormo/parallel/pipeline/pipeline_schedule.h>
+#include <stormo/parallel/replicas/host_shared.h>
+#include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/servers/elastic_averaging.h>
+#include <stormo/parallel/servers/parameter_server.h>
+#include <stormo/parallel/sharding/sharded.h>
+#include <stormo/plan/limits.h>
+
+namespace stormo::parallel {
+namespace {
+
+using Kind = Strategy::Kind;
+using Parameters = Strategy::Parameters;
+using Passes = std::vector<Pass>;
+
+bool overlaps_steps(const Strategy& s) {
+  const Result<PipelineSchedule> schedule = pipeline_schedule(s.schedule);
+  return schedule.ok() && schedule->overlap;
+}
+
+// Sharing costs nothing inside a host, and saves memory. Between hosts alone there is nothing to
+// share.
+bool may_share(const Strategy& s, const Job& job) {
+  return s.parameters == Parameters::kAuto && ranks_of_replica(s) == 1 && job.workers.can_share &&
+         job.uniform && job.local > 1;
+}
+
+void share(Passes& passes, const Strategy&, const Job& job, int) {
+  passes.push_back(host_shared(job.hosts, job.local));
+}
+
+void replicate(Passes& passes, const Strategy& s, const Job& job, int copies) {
+  if (s.parameters == Parameters::kHostShared) return share(passes, s, job, copies);
+  passes.push_back(mirrored(copies));
+}
+
+void replicate_or_share(Passes& passes, const Strategy& s, const Job& job, int copies) {
+  (may_share(s, job) ? &share : &replicate)(passes, s, job, copies);
+}
+
+// Plain fsdp shards over all hosts, which needs less memory than a copy per host.
+void shard(Passes& passes, const Strategy& s, const Job& job, int copies) {
+  const bool shares = may_share(s, job) && (job.hosts == 1 || s.hybrid);
+  if (shares || s.parameters == Parameters::kHostShared) return share(passes, s, job, copies);
+  const bool hybrid = s.hybrid && job.hosts > 1;
+  if (hybrid) passes.push_back(mirrored(job.hosts));
+  passes.push_back(sharded({.stage = s.stage,
+                            .ranks = hybrid ? copies / job.hosts : copies,
+                            .prefetch = job.step.prefetch}));
+}
+
+void average(Passes& passes, const Strategy& s, const Job&, int copies) {
+  passes.push_back(parameter_averaging(copies, s.period));
+}
+
+void draw_to_centre(Passes& passes, const Strategy& s, const Job&, int copies) {
+  passes.push_back(elastic_averaging(copies, s.period));
+}
+
+void serve(Passes& passes, const Strategy& s, const Job& job, int copies) {
+  passes.push_back(parameter_server(copies, s.exchange, s.worker_ranks));
+  if (!job.step.overlap_exchange || !s.exchange.every_step() || ranks_of_worker(s) > 1) return;
+  passes.push_back(by_segment());
+  passes.push_back(overlap_exchange());
+}
+
+void cut_columns(Passes& passes, const Strategy& s, const Job& job, int) {
+  passes.push_back(vertical({.ranks = job.ranks, .labels = s.labels, .columns = s.column_counts}));
+}
+
+Status check_one_device(const Strategy& s, const Job& job) {
+  if (job.ranks == 1) return {};
+  return refuse(s, "trains on one rank, the job has " + std::to_string(job.ranks) +
+                       "; use 'ddp', or start one rank");
+}
+
+Status check_shards(const Strategy& s, const Job& job) {
+  if (job.sparse) {
+    return refuse(s, "cannot cut gradients that are sparse; use 'ddp', or dense gradients");
+  }
+  if (s.stage < 1 || s.stage > 3) {
+    return refuse(s, "has stages 1 to 3, not " + std::to_string(s.stage));
+  }
+  if (!s.hybrid || job.uniform || s.parameters == Parameters::kHostShared) return {};
+  return refuse(s, "needs as many ranks on one host as on the others; or leave out hybrid");
+}
+
+Status check_workers(const Strategy& s, const Job& job) {
+  if (s.worker_ranks < 1 || s.worker_ranks > plan::kMaxRanks) {
+    return refuse(s, "has workers of at least 1 rank, not " + std::to_string(s.worker_ranks));
+  }
+  if (job.ranks % s.worker_ranks == 0) return {};
+  return refuse(s, "has workers of " + std::to_string(s.worker_ranks) + " ranks (worker_ranks), " +
+                       "and " + std::to_string(job.ranks) +
+                       " ranks are no multiple of that; start others, or change worker_ranks");
+}
+
+Status check_columns(const Strategy& s, const Job& job) {
+  if (job.step.bucket_bytes == 0) return {};
+  return refuse(s, "averages no gradients; leave out bucket_bytes");
+}
+
+Status any_cut(const Strategy&, const Job&) { return {}; }
+
+/// Several ranks, on each host where shards stay inside of hosts, have the same to shard.
+Status check_copies(const Strategy& s, const Job& job) {
+  const std::int64_t replica = ranks_of_replica(s);
+  if (job.ranks == replica) {
+    return refuse(s, "has nothing to shard: all " + std::to_string(replica) +
+                         " ranks compute one replica (pipeline " + std::to_string(s.pipeline) +
+                         ", tensor " + std::to_string(s.tensor) + ", context " +
+                         std::to_string(s.context) +
+                         "), and each has another part of it or other positions; use 'ddp', or "
+                         "start more ranks");
+  }
+  if (job.ranks % replica != 0 || !s.hybrid || job.hosts == 1) return {};
+  if (job.local % replica == 0 && job.local > replica) return {};
+  return refuse(s, "shards over the ranks of a host (hybrid), and " + std::to_string(job.local) +
+                       " ranks of a host are not several times the " + std::to_string(replica) +
+                       " that compute a replica; leave out hybrid");
+}
+
+/// Replicas that are cut, and whose parts are averaged now and then. Copies of what several ranks
+/// have stay equal: so the averages of all parts are added up in the same order.
+Status check_averaged_parts(const Strategy& s, const Job& job) {
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
+  };
+  require(s.context == 1,
+          "averages no gradients, which ranks with parts of the positions have to: leave out "
+          "context, or use 'ddp'");
+  require(s.pipeline == 1 || !overlaps_steps(s),
+          "averages after whole steps, and those of schedule '" + s.schedule +
+              "' overlap: leave out schedule, or use 'ddp'");
+  const std::int64_t replica = ranks_of_replica(s);
+  const bool alike = std::ranges::all_of(job.workers.ranks_per_host, [&](std::int64_t here) {
+    return here % replica == 0 || (here == job.local && replica % here == 0);
+  });
+  require(job.hosts == 1 || alike,
+          "has replicas of " + std::to_string(replica) +
+              " ranks that lie on hosts in different ways, so that copies of one part "
+              "would be added up in different orders: start a multiple of " +
+              std::to_string(replica) + " ranks on each host");
+  return wrong.empty() ? Status() : refuse(s, wrong);
+}
+
+/// Workers of servers that are cut, and whose parts have servers of their own.
+Status check_served_parts(const Strategy& s, const Job& job) {
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
+  };
+  require(s.context == 1,
+          "cuts workers into stages and slices only: leave out context, or use 'ddp'");
+  require(s.worker_ranks == 1,
+          "has a rank for each part of a worker: leave out worker_ranks, or pipeline and tensor");
+  require(s.tensor == 1 || !job.step.trust_ratios,
+          "has servers with slices, which do not know the norms of whole parameters: leave out "
+          "tensor, or take an optimizer other than lars and lamb");
+  require(!overlaps_steps(s), "pushes after whole steps, and those of schedule '" + s.schedule +
+                                  "' overlap: leave out schedule, or use 'ddp'");
+  require(s.exchange.averages || s.exchange.every_step(),
+          "has parts of workers that pull and push in every step: leave out fetch_every and "
+          "push_every, or pipeline and tensor");
+  require(!s.exchange.averages,
+          "has servers that average workers of one rank: leave out pipeline and tensor, or use "
+          "'parameter_averaging'");
+  return wrong.empty() ? Status() : refuse(s, wrong);
+}
+
+using Distribute = decltype(StrategyRow::distribute);
+
+/// Every rank, or replica, has the same gradients.
+StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, Distribute how) {
+  return {.kind = kind,
+          .name = name,
+          .ranks = ranks,
+          .keys = "overlap",
+          .all_reduces = true,
+          .parameters = {Parameters::kReplicated, Parameters::kHostShared},
+          .check_cut = any_cut,
+          .cuts_images = true,
+          .distribute = how};
+}
+
+std::vector<StrategyRow> make_rows() {
+  using Servers = StrategyRow::Servers;
+  StrategyRow mirrored = replicas(Kind::kMirrored, "mirrored", "on one host", replicate);
+  mirrored.one_host = true;
+  return {
+      {.kind = Kind::kOneDevice,
+       .name = "one_device",
+       .ranks = "one",
+       .all_reduces = true,
+       .parameters = mirrored.parameters,
+       .check = check_one_device,
+       .distribute = replicate},
+      mirrored,
+      replicas(Kind::kMultiWorkerMirrored, "multi_worker_mirrored", "on any hosts", replicate),
+      {.kind = Kind::kCentralStorage,
+       .name = "central_storage",
+       .ranks = "on one host",
+       .one_host = true,
+       .parameters = {Parameters::kHostShared},
+       .other_parameters =
+           "has one copy of the parameters; leave out parameters, or use 'mirrored'",
+       .distribute = share},
+      replicas(Kind::kDdp, "ddp", "on any hosts", replicate_or_share),
+      {.kind = Kind::kFsdp,
+       .name = "fsdp",
+       .ranks = "on any hosts",
+       .keys = "stage hybrid overlap",
+       .parameters = {Parameters::kHostShared, Parameters::kSharded},
+       .other_parameters = "does not replicate parameters; leave out parameters, or use 'ddp'",
+       .check = check_shards,
+       .check_cut = check_copies,
+       .distribute = shard},
+      {.kind = Kind::kParameterServer,
+       .name = "parameter_server",
+       .ranks = "workers on one host; on any with `strategy.server_processes`",
+       .keys = "overlap worker_ranks fetch_every push_every policy compensation servers "
+               "server_processes placement updates",
+       .synchronous = false,
+       .servers = Servers::kParameters,
+       .other_parameters = "has the parameters on servers; leave out parameters, or use 'ddp'",
+       .check = check_workers,
+       .check_cut = check_served_parts,
+       .distribute = serve},
+      {.kind = Kind::kParameterAveraging,
+       .name = "parameter_averaging",
+       .ranks = "on any hosts",
+       .keys = "period warmup_steps max_distance",
+       .synchronous = false,
+       .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
+       .check_cut = check_averaged_parts,
+       .distribute = average},
+      {.kind = Kind::kElasticAveraging,
+       .name = "elastic_averaging",
+       .ranks = "as `parameter_server`",
+       .keys = "period moving_rate servers server_processes placement",
+       .synchronous = false,
+       .servers = Servers::kCentre,
+       .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
+       .distribute = draw_to_centre},
+      {.kind = Kind::kVertical,
+       .name = "vertical",
+       .ranks = "on any hosts",
+       .keys = "labels column_counts",
+       .other_parameters = "has a part of the first layer on each rank; leave out parameters",
+       .check = check_columns,
+       .distribute = cut_columns},
+      {.kind = Kind::kAuto, .name = "auto", .ranks = "on any hosts", .all_reduces = true},
+  };
+}
+
+}  // namespace
+
+bool StrategyRow::has_key(std::string_view key) const {
+  return std::ranges::any_of(keys | std::views::split(' '), [key](const auto& one) {
+    return std::string_view(one.begin(), one.end()) == key;
+  });
+}
+
+std::span<const StrategyRow> strategy_rows() {
+  static const std::vector<StrategyRow> rows = make_rows();
+  return rows;
+}
+
+const StrategyRow& row_of(Strategy::Kind kind) {
+  return strategy_rows()[static_cast<std::size_t>(kind)];
+}
+
+std::vector<std::string_view> strategies_with(std::string_view key) {
+  std::vector<std::string_view> out;
+  for (const StrategyRow& row : strategy_rows()) {
+    if (row.has_key(key)) out.push_back(row.name);
+  }
+  return out;
+}
+
+Status refuse(const Strategy& strategy, const std::string& why) {
+  return invalid_argument("strategy '" + std::string(row_of(strategy.kind).name) + "' " + why);
+}
+
+}  // namespace stormo::parallel
