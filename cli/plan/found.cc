@@ -8,12 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <ranges>
-#include <string_view>
 #include <utility>
 
 #include <cli/plan/output.h>
-#include <cli/plan/step.h>
-#include <stormo/train/recipe/recipe.h>
 
 namespace stormo::cli {
 namespace {
@@ -23,27 +20,29 @@ using nlohmann::json;
 constexpr std::size_t kShownWays = 10;
 constexpr std::size_t kShownReasons = 5;
 
-json to_json(const Outcome& w, const train::Recipe& recipe) {
+json to_json(const train::Outcome& w, const train::Recipe& recipe) {
   return {{"event", "candidate"},
           {"plan", w.step.plan.strategy},
           {"seconds", w.seconds},
           {"idle_share", w.idle},
           {"memory", w.peak.total()},
           {"samples", w.step.samples},
-          {"keys", keys_of(w.candidate, recipe)}};
+          {"keys", keys_of(w.candidate, recipe.train)}};
 }
 
 /// A way, its time, and the parts of it: what a rank computes on average, what it would wait for
 /// others if communication took no time, and what communication adds.
-Result<std::vector<std::string>> row_of(const PlanOptions& o, const Outcome& w,
+Result<std::vector<std::string>> row_of(const comm::StepModel& model, const train::Outcome& w,
                                         const train::Recipe& recipe) {
-  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation free,
-                          simulated_without_communication(o, w.step));
+  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation free, model.without_communication(w.step));
   const double waiting = free.idle_share() * free.seconds;
   return std::vector<std::string>{
-      time_text(w.seconds),       time_text(free.seconds - waiting),
-      time_text(waiting),         time_text(w.seconds - free.seconds),
-      bytes_text(w.peak.total()), fmt::format("{}", fmt::join(keys_of(w.candidate, recipe), " "))};
+      time_text(w.seconds),
+      time_text(free.seconds - waiting),
+      time_text(waiting),
+      time_text(w.seconds - free.seconds),
+      bytes_text(w.peak.total()),
+      fmt::format("{}", fmt::join(keys_of(w.candidate, recipe.train), " "))};
 }
 
 /// Without the name of the plan that was begun.
@@ -53,7 +52,7 @@ std::string reason_of(const std::string& message) {
                                                                    : message;
 }
 
-void print_refused(const Found& found) {
+void print_refused(const train::Found& found) {
   if (found.refused.empty()) return;
   std::map<std::string, int> reasons;
   int all = 0;
@@ -75,45 +74,9 @@ void print_refused(const Found& found) {
 
 }  // namespace
 
-std::vector<std::string> keys_of(const parallel::Candidate& c, const train::Recipe& recipe) {
-  const train::Strategy &s = c.strategy, &given = recipe.train.strategy;
-  std::vector<std::string> out;
-  const auto add = [&out](bool matters, std::string_view key, const auto& value,
-                          const auto& before) {
-    if (matters || value != before) out.push_back(fmt::format("{}={}", key, value));
-  };
-  const auto name = [](const std::vector<std::string>& names, auto choice) {
-    return names[static_cast<std::size_t>(choice)];
-  };
-  const bool stages = s.pipeline > 1;
-  add(true, "strategy.kind", name(parallel::strategy_names(), s.kind), "");
-  add(ranks_of_replica(s) == 1, "strategy.parameters",
-      name(parallel::parameter_names(), s.parameters),
-      name(parallel::parameter_names(), given.parameters));
-  add(s.kind == train::Strategy::Kind::kFsdp, "strategy.stage", s.stage, given.stage);
-  add(s.hybrid, "strategy.hybrid", s.hybrid, given.hybrid);
-  add(stages, "strategy.pipeline", s.pipeline, given.pipeline);
-  add(stages, "strategy.schedule", s.schedule, given.schedule);
-  add(s.chunks > 1, "strategy.chunks", s.chunks, given.chunks);
-  const auto list = [](const auto& numbers) { return fmt::format("{}", fmt::join(numbers, ",")); };
-  add(false, "strategy.spatial", list(s.spatial), list(given.spatial));
-  add(false, "strategy.labels", s.labels, given.labels);
-  add(false, "strategy.column_counts", list(s.column_counts), list(given.column_counts));
-  add(false, "strategy.weight_stashing", s.weight_stashing, given.weight_stashing);
-  add(!s.cut.empty(), "strategy.cut", list(s.cut), list(given.cut));
-  add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);
-  add(s.sequence_parallel, "strategy.sequence_parallel", s.sequence_parallel,
-      given.sequence_parallel);
-  add(s.context > 1, "strategy.context", s.context, given.context);
-  add(s.context > 1, "strategy.attention", to_string(s.attention), to_string(given.attention));
-  add(true, "train.micro_batches", std::int64_t{c.micro_batches}, recipe.train.micro_batches);
-  add(c.recompute, "train.recompute", c.recompute, recipe.train.recompute);
-  return out;
-}
-
-void print_found_json(const Found& found, const train::Recipe& recipe,
+void print_found_json(const train::Found& found, const train::Recipe& recipe,
                       const std::optional<OneProcess>& one_process) {
-  for (const Outcome& w : found.fitting) print_json(to_json(w, recipe));
+  for (const train::Outcome& w : found.fitting) print_json(to_json(w, recipe));
   json end = {{"event", "end"},
               {"fitting", found.fitting.size()},
               {"too_large", found.too_large},
@@ -122,11 +85,12 @@ void print_found_json(const Found& found, const train::Recipe& recipe,
   print_json(end);
 }
 
-Status print_found(const PlanOptions& o, const Found& found, const train::Recipe& recipe,
-                   std::int64_t memory, const std::optional<OneProcess>& one_process) {
+Status print_found(const comm::StepModel& model, const train::Found& found,
+                   const train::Recipe& recipe, std::int64_t memory,
+                   const std::optional<OneProcess>& one_process) {
   Rows rows{{"step", "computing", "waiting", "communication", "memory of a rank", "keys"}};
-  for (const Outcome& w : found.fitting | std::views::take(kShownWays)) {
-    STORMO_ASSIGN_OR_RETURN(std::vector<std::string> row, row_of(o, w, recipe));
+  for (const train::Outcome& w : found.fitting | std::views::take(kShownWays)) {
+    STORMO_ASSIGN_OR_RETURN(std::vector<std::string> row, row_of(model, w, recipe));
     rows.push_back(std::move(row));
   }
   const std::vector<int>& ranks_per_host = found.fitting.front().step.ranks_per_host;
@@ -142,7 +106,7 @@ Status print_found(const PlanOptions& o, const Found& found, const train::Recipe
   if (found.smallest) {
     print_line(fmt::format("{} ways need too much memory; the smallest of them {}: {}",
                            found.too_large, bytes_text(found.smallest->peak.total()),
-                           fmt::join(keys_of(found.smallest->candidate, recipe), " ")));
+                           fmt::join(keys_of(found.smallest->candidate, recipe.train), " ")));
   }
   print_refused(found);
   if (one_process) {

@@ -224,11 +224,7 @@ Result<plan::Topology> load_topology(const PlanOptions& o, int ranks) {
   if (o.hosts < 1 || o.hosts > ranks) {
     return invalid_argument(fmt::format("--hosts: {} ranks cannot be on {} hosts", ranks, o.hosts));
   }
-  // shared memory inside a host, gigabit Ethernet between hosts
-  return plan::Topology{.host_sizes = schedule::spread_over(ranks, o.hosts),
-                        .intra = {5e-7, 1e-10},
-                        .inter = {2e-5, 8.4e-9},
-                        .reduce_seconds_per_byte = 1e-10};
+  return plan::Topology::gigabit(schedule::spread_over(ranks, o.hosts));
 }
 
 }  // namespace stormo::cli

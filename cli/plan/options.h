@@ -6,13 +6,10 @@
 #include <variant>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
-#include <stormo/analysis/step/step_memory.h>
-#include <stormo/analysis/step/step_simulate.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/comm/selection/step_model.h>
 #include <stormo/plan/schedule.h>
-#include <stormo/plan/step_plan.h>
 
 namespace stormo::cli {
 
@@ -43,16 +40,7 @@ struct PlanOptions {
   std::int64_t samples = 0;  ///< of one micro-batch of a rank; 0: as the recipe says, else 32
 };
 
-/// A step plan, with what its cost, memory and time depend on besides.
-struct StepInput {
-  plan::StepPlan plan;
-  std::vector<int> ranks_per_host;
-  analysis::StepSizes sizes = {};
-  analysis::MemorySizes memory = {};
-  std::int64_t samples = 1;  ///< of one micro-batch of a rank
-  std::optional<analysis::ComputeTimes> measured = {};
-};
-
+using comm::StepInput;
 using Plan = std::variant<plan::Schedule, StepInput>;
 
 /// The subcommands. A plan that fails is kBadPlan; other failures are the user's arguments.

@@ -3,96 +3,22 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include <cli/plan/load.h>
 #include <cli/plan/recipe.h>
-#include <cli/plan/step.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/launch/process/cpus.h>
 #include <stormo/launch/process/other_load.h>
-#include <stormo/parallel/strategy/strategy.h>
-#include <stormo/plan/project.h>
-#include <stormo/tensor/dtype.h>
-#include <stormo/train/estimate/measure_step.h>
-#include <stormo/train/estimate/step_sizes.h>
-#include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/planner/planned_step.h>
 #include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/recipe_task.h>
-#include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/step/strategy.h>
-#include <stormo/train/store/host_shared_parameters.h>
 
 namespace stormo::cli {
-namespace {
-
-/// What every rank would do; `ranks_per_host` as the job would have them.
-Result<plan::StepPlan> plan_of(const train::Recipe& recipe, const train::Task& task,
-                               const std::vector<int>& ranks_per_host) {
-  STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
-  const bool can_share = std::ranges::all_of(train::trainable_parameters(*task.module),
-                                             train::HostSharedParameters::can_hold);
-  return parallel::plan_for(strategy, shape_of(task),
-                            {.ranks_per_host = ranks_per_host, .can_share = can_share},
-                            step_options_of(recipe.train, task.autocast == torch::kHalf,
-                                            static_cast<int>(ranks_per_host.size())));
-}
-
-/// Of a micro-batch of the rank that has most.
-std::int64_t samples_of(const train::Recipe& recipe, int parts) {
-  const auto divide_up = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
-  return divide_up(divide_up(recipe.train.global_batch, parts), recipe.train.micro_batches);
-}
-
-}  // namespace
-
-Result<StepInput> step_of_recipe(const train::Recipe& recipe, const train::Task& task,
-                                 const std::vector<int>& ranks_per_host, std::int64_t samples) {
-  STORMO_ASSIGN_OR_RETURN(plan::StepPlan plan, plan_of(recipe, task, ranks_per_host));
-  const int parts = data_part(plan.mesh, 0).parts;
-  StepInput step{.plan = std::move(plan),
-                 .ranks_per_host = ranks_per_host,
-                 .sizes = step_sizes_of(recipe.train),
-                 .memory = memory_sizes_of(recipe.train),
-                 .samples = samples > 0 ? samples : samples_of(recipe, parts)};
-  step.sizes.samples = step.samples;
-  if (task.autocast) step.sizes.computes_in = *tensor::dtype_of(*task.autocast);
-  return step;
-}
-
-void measure_moves(StepInput& step, const train::Task& task, const data::Dataset& dataset) {
-  if (plan::num_stages(step.plan.mesh) == 1) return;
-  step.sizes.outputs = output_bytes(task, dataset, step.samples);
-}
-
-Result<analysis::StepSimulation> simulated_as_trained(const PlanOptions& o,
-                                                      const train::TrainerOptions& options,
-                                                      StepInput& step) {
-  const bool measured = overlap_of(options.gradients).kind == train::Overlap::Kind::kMeasured;
-  if (!measured || step.ranks_per_host.size() == 1 || !train::may_overlap(step.plan)) {
-    return simulated(o, step);
-  }
-  std::int64_t bytes = 0;
-  for (const plan::ParameterShape* p : flatten(step.plan.model)) {
-    if (p->trainable) bytes += p->elements * static_cast<std::int64_t>(size_of(p->dtype));
-  }
-  const plan::StepPlan at_the_end = step.plan;
-  StepInput other = step;
-  analysis::StepSimulation best{.seconds = std::numeric_limits<double>::infinity()};
-  for (const train::Overlap& overlap : train::overlaps_to_try(bytes)) {
-    STORMO_ASSIGN_OR_RETURN(other.plan, train::overlapped(at_the_end, overlap));
-    STORMO_ASSIGN_OR_RETURN(analysis::StepSimulation now, simulated(o, other));
-    if (now.seconds >= best.seconds) continue;
-    best = std::move(now);
-    step.plan = other.plan;
-  }
-  return best;
-}
-
 Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strategy) {
   const train::ParsedRecipe parsed = train::load_recipe(o.plan, o.overrides);
   std::vector<std::string> errors = parsed.errors;
@@ -166,7 +92,7 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
     return invalid_argument(fmt::format(
         "all {} ranks are servers (strategy.server_processes); start more ranks", ranks));
   }
-  STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, computing, o.samples));
+  STORMO_ASSIGN_OR_RETURN(StepInput step, planned_step(recipe.train, task, computing, o.samples));
   if (!data.train) {
     if (!o.measured) return step;
     return invalid_argument(

@@ -17,14 +17,10 @@ struct Task;
 
 namespace stormo::cli {
 
-/// What each rank of the fullest host may use of the memory that is available on a host, beside
-/// what it shares with this process, which has loaded the program.
-std::int64_t memory_of_a_rank(std::uint64_t available, const std::vector<int>& ranks_per_host);
-
 /// The keys of a recipe for the fastest way to train `task` on hosts with that many ranks, of those
 /// that fit into `memory` bytes on each rank. Trains a few steps here. kExhausted if none fits.
-Result<std::vector<std::string>> fastest_keys(const PlanOptions& o, const train::Recipe& recipe,
-                                              const train::Task& task, const data::Dataset& data,
+Result<std::vector<std::string>> fastest_keys(const train::Recipe& recipe, const train::Task& task,
+                                              const data::Dataset& data,
                                               const std::vector<int>& ranks_per_host,
                                               std::int64_t memory);
 

@@ -5,8 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,7 +19,6 @@
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/verify/step_verify.h>
-#include <stormo/comm/selection/collective_model.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::cli {
@@ -31,33 +28,23 @@ using analysis::Memory;
 using nlohmann::json;
 
 constexpr std::size_t kShownRanks = 16;
-constexpr double kDefaultGflops = 50;
 
-double gflops_of(const PlanOptions& o) { return o.gflops > 0 ? o.gflops : kDefaultGflops; }
+double gflops_of(const PlanOptions& o) {
+  return o.gflops > 0 ? o.gflops : comm::StepModel::kGflops;
+}
 
 struct Estimate {
-  plan::Topology topology;
-  comm::CollectiveModel collectives;
+  comm::StepModel model;
   analysis::StepCost cost;
   analysis::StepMemory memory;
 };
 
 Result<Estimate> estimate(const PlanOptions& o, const StepInput& step) {
   STORMO_RETURN_IF_ERROR(analysis::verify(step.plan).within(o.plan));
-  STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, step.plan.mesh.size()));
-  comm::Selection selection = comm::Selection::defaults();
-  if (!o.selection.empty()) {
-    STORMO_ASSIGN_OR_RETURN(selection, comm::read_selection(o.selection));
-  }
-  Estimate out{.topology = t,
-               .collectives = comm::CollectiveModel(t, std::move(selection)),
-               .cost = {},
-               .memory = analysis::memory(step.plan, step.memory)};
-  STORMO_ASSIGN_OR_RETURN(
-      out.cost, analysis::cost(step.plan, step.ranks_per_host, step.sizes,
-                               [&](const std::vector<int>& hosts, const analysis::Collective& c) {
-                                 return out.collectives.traffic(hosts, c);
-                               }));
+  STORMO_ASSIGN_OR_RETURN(comm::StepModel model, step_model(o, step.plan.mesh.size()));
+  Estimate out{
+      .model = std::move(model), .cost = {}, .memory = analysis::memory(step.plan, step.memory)};
+  STORMO_ASSIGN_OR_RETURN(out.cost, out.model.cost(step));
   return out;
 }
 
@@ -188,60 +175,6 @@ std::string heading(const StepInput& step) {
                      step.plan.micro_batches, step.samples);
 }
 
-double seconds_of(Duration d) { return std::chrono::duration<double>(d).count(); }
-
-/// Measured, or from the operations that the plan states for each segment.
-Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const StepInput& step) {
-  if (step.measured) return *step.measured;
-  analysis::ComputeTimes times;
-  bool known = false;
-  const int slices = plan::slice_of(step.plan.mesh, 0).parts;
-  const int positions = plan::context_part(step.plan.mesh, 0).parts;
-  const bool has_grid = !plan::place_axes(step.plan.mesh).empty();
-  const int grid = has_grid ? plan::sample_part(step.plan.mesh, 0).parts : 1;
-  int in_places = grid > 1 ? segments_of_places(step.plan.model) : 0;
-  for (const plan::SegmentShape& s : step.plan.model.segments) {
-    const bool split = s.splits_output || !s.sums.forward.empty() || !s.split_windows.empty() ||
-                       !s.state_crossings.empty();
-    const double operations = static_cast<double>(s.flops_per_sample) *
-                              static_cast<double>(step.samples) / (split ? slices : 1) / positions /
-                              (in_places-- > 0 ? grid : 1);
-    known = known || operations > 0;
-    times.forward.push_back(operations / (gflops_of(o) * 1e9));
-    times.backward.push_back(2 * times.forward.back());
-  }
-  if (known) return times;
-  return invalid_argument("'" + o.plan +
-                          "' does not say how much its segments compute; give a recipe and "
-                          "--measured, or write flops= into the segments");
-}
-
-using ComputeTime = std::function<double(Rank, const plan::Action&)>;
-
-Result<analysis::StepSimulation> simulate(const StepInput& step, Estimate& e,
-                                          const ComputeTime& compute, analysis::Timeline timeline) {
-  return analysis::simulate(
-      step.plan, step.ranks_per_host, step.sizes,
-      {.compute = compute,
-       .collective = [&](const std::vector<int>& hosts,
-                         const analysis::Collective& c) -> Result<double> {
-         STORMO_ASSIGN_OR_RETURN(const Duration d, e.collectives.time(hosts, c));
-         return seconds_of(d);
-       },
-       .barrier = 2 * e.topology.intra.latency_s,
-       // in a host a stage reads the tensor where the other one has written it
-       .stages_in_host = {.latency_s = e.topology.intra.latency_s, .seconds_per_byte = 0},
-       .stages_between_hosts = e.topology.inter,
-       .servers = step.ranks_per_host.size() > 1 ? e.topology.inter : e.topology.intra},
-      timeline);
-}
-
-Result<analysis::StepSimulation> simulate(const PlanOptions& o, const StepInput& step, Estimate& e,
-                                          analysis::Timeline timeline) {
-  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, compute_times_of(o, step));
-  return simulate(step, e, analysis::compute_times(step.plan, times), timeline);
-}
-
 /// Means over the steps of a trace.
 struct Traced {
   TracedStep mean;
@@ -256,7 +189,7 @@ Result<Traced> traced(const StepInput& step, Estimate& e, const std::string& pat
   for (const TracedStep& t : steps) {
     STORMO_ASSIGN_OR_RETURN(
         const analysis::StepSimulation s,
-        simulate(step, e, compute_times(step.plan, t), analysis::Timeline::kDrop));
+        e.model.simulate(step, compute_times(step.plan, t), analysis::Timeline::kDrop));
     out.seconds += s.seconds;
     idle += s.seconds * s.idle_share();
   }
@@ -337,27 +270,19 @@ bool computes_known(const StepInput& step) {
                                               [](const auto& s) { return s.flops_per_sample > 0; });
 }
 
-Result<analysis::StepSimulation> simulated(const PlanOptions& o, const StepInput& step) {
-  STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
-  return simulate(o, step, e, analysis::Timeline::kDrop);
-}
-
-Result<analysis::StepSimulation> simulated_without_communication(const PlanOptions& o,
-                                                                 const StepInput& step) {
-  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, compute_times_of(o, step));
-  const auto no_time = [](const std::vector<int>&, const analysis::Collective&) -> Result<double> {
-    return 0.0;
-  };
-  return analysis::simulate(
-      step.plan, step.ranks_per_host, step.sizes,
-      {.compute = analysis::compute_times(step.plan, times), .collective = no_time},
-      analysis::Timeline::kDrop);
+Result<comm::StepModel> step_model(const PlanOptions& o, int ranks) {
+  STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, ranks));
+  comm::Selection selection = comm::Selection::defaults();
+  if (!o.selection.empty()) {
+    STORMO_ASSIGN_OR_RETURN(selection, comm::read_selection(o.selection));
+  }
+  return comm::StepModel(o.plan, t, std::move(selection), gflops_of(o));
 }
 
 Result<std::string> step_figures(const PlanOptions& o, const StepInput& step) {
   STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
   json figures = cost_json(step, e);
-  const auto s = simulate(o, step, e, analysis::Timeline::kDrop);
+  const auto s = e.model.simulate(step, analysis::Timeline::kDrop);
   if (s.ok()) figures["seconds"] = s->seconds;
   return figures.dump();
 }
@@ -384,8 +309,8 @@ Status simulate_step(const PlanOptions& o, const StepInput& step) {
     STORMO_ASSIGN_OR_RETURN(t, traced(step, e, o.trace));
   }
   STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s,
-                          t ? simulate(step, e, compute_times(step.plan, t->mean), timeline)
-                            : simulate(o, step, e, timeline));
+                          t ? e.model.simulate(step, compute_times(step.plan, t->mean), timeline)
+                            : e.model.simulate(step, timeline));
   if (o.svg) {
     STORMO_ASSIGN_OR_RETURN(const std::string picture, svg_timeline(step.plan, s));
     fmt::print("{}", picture);

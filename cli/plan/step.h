@@ -16,11 +16,8 @@ bool computes_known(const StepInput& step);
 /// What it moves, holds and takes, as `stormo plan cost --json`; with "seconds" where it is known
 /// how much segments compute.
 Result<std::string> step_figures(const PlanOptions& o, const StepInput& step);
-/// One step as `stormo plan simulate` plays it, without a timeline.
-Result<analysis::StepSimulation> simulated(const PlanOptions& o, const StepInput& step);
-/// The same if nothing that ranks exchange took any time.
-Result<analysis::StepSimulation> simulated_without_communication(const PlanOptions& o,
-                                                                 const StepInput& step);
+/// Predicts steps of `ranks` ranks, with the links and times that the options name.
+Result<comm::StepModel> step_model(const PlanOptions& o, int ranks);
 /// `stormo plan cost` of a step: what it moves and what it holds.
 Status step_cost(const PlanOptions& o, const StepInput& step);
 /// `stormo plan simulate` of a step: a table, JSON or a picture of the timeline.

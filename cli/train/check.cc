@@ -12,7 +12,6 @@
 #include <cli/commands.h>
 #include <cli/output_path.h>
 #include <cli/own_program.h>
-#include <cli/plan/recipe.h>
 #include <cli/plan/search.h>
 #include <cli/plan/step.h>
 #include <cli/train/report.h>
@@ -21,6 +20,8 @@
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/planner/choose.h>
+#include <stormo/train/planner/planned_step.h>
 #include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/initial_weights.h>
 #include <stormo/train/step/strategy.h>
@@ -79,16 +80,18 @@ int ranks_of(const std::vector<launch::HostShare>& shares) {
   return shares.back().first_rank + shares.back().ranks;
 }
 
-/// What every rank will do in a step, if this host has the memory for its share of them.
-Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& task,
-                             const std::vector<launch::HostShare>& shares,
+/// What every rank will do in a step, if this host has the memory for its share of them. `key`:
+/// where the recipe names the strategy.
+Result<StepInput> check_step(const train::Recipe& recipe, const std::string& key,
+                             const train::Task& task, const std::vector<launch::HostShare>& shares,
                              std::uint64_t available_bytes) {
   const std::vector<int> ranks_per_host = sizes_of(shares);
   STORMO_RETURN_IF_ERROR(
       check_servers(recipe.train, train::trainable_parameters(*task.module), ranks_per_host));
-  STORMO_ASSIGN_OR_RETURN(
-      StepInput step,
-      step_of_recipe(recipe, task, train::workers_per_host(recipe.train, ranks_per_host), 0));
+  Result<StepInput> planned = train::planned_step(
+      recipe.train, task, train::workers_per_host(recipe.train, ranks_per_host));
+  if (!planned.ok()) return Status(planned.status().code(), key + planned.status().message());
+  StepInput step = std::move(*planned);
   STORMO_RETURN_IF_ERROR(check_served_parts(recipe.train, step.plan,
                                             train::workers_of(recipe.train, ranks_of(shares))));
   STORMO_RETURN_IF_ERROR(check_fits(step, ranks_here(shares), available_bytes));
@@ -102,10 +105,9 @@ Result<std::vector<std::string>> choose_strategy(const train::Recipe& recipe,
                                                  const std::vector<launch::HostShare>& shares,
                                                  std::uint64_t available_bytes) {
   const std::vector<int> ranks_per_host = sizes_of(shares);
-  const PlanOptions o{.plan = recipe.train.name, .hosts = static_cast<int>(shares.size())};
   STORMO_ASSIGN_OR_RETURN(std::vector<std::string> keys,
-                          fastest_keys(o, recipe, task, *data.train, ranks_per_host,
-                                       memory_of_a_rank(available_bytes, ranks_per_host)));
+                          fastest_keys(recipe, task, *data.train, ranks_per_host,
+                                       train::memory_of_a_rank(available_bytes, ranks_per_host)));
   fmt::print(stderr, "strategy.kind=auto: {}\n", fmt::join(keys, " "));
   return keys;
 }
@@ -132,7 +134,8 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
   if (!run.recipe.train.resume) {
     STORMO_RETURN_IF_ERROR(train::check_initial_weights(run.recipe, *run.task.module));
   }
-  STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, run.task, shares, available_bytes));
+  STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, parsed.at("strategy.kind"), run.task,
+                                               shares, available_bytes));
   return run;
 }
 

@@ -11,7 +11,6 @@
 #include <cli/commands.h>
 #include <cli/engine.h>
 #include <cli/place.h>
-#include <cli/plan/recipe.h>
 #include <cli/plan/step.h>
 #include <cli/train/arguments.h>
 #include <cli/train/check.h>
@@ -22,6 +21,7 @@
 #include <stormo/observe/sharding_table.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/train/planner/planned_step.h>
 #include <stormo/train/sampling.h>
 #include <stormo/train/step/strategy.h>
 

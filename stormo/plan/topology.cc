@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <numeric>
+#include <utility>
 
 #include <stormo/base/check.h>
 #include <stormo/plan/hash.h>
@@ -50,6 +51,13 @@ std::vector<int> read_hosts(TextReader& in) {
 }
 
 }  // namespace
+
+Topology Topology::gigabit(std::vector<int> host_sizes) {
+  return {.host_sizes = std::move(host_sizes),
+          .intra = {5e-7, 1e-10},
+          .inter = {2e-5, 8.4e-9},
+          .reduce_seconds_per_byte = 1e-10};
+}
 
 Topology Topology::uniform(int hosts, int ranks_per_host, Link intra, Link inter,
                            double reduce_seconds_per_byte) {

@@ -31,6 +31,9 @@ struct Topology {
   static Topology uniform(int hosts, int ranks_per_host, Link intra, Link inter,
                           double reduce_seconds_per_byte = 0);
 
+  /// Shared memory inside of hosts, gigabit Ethernet between them.
+  static Topology gigabit(std::vector<int> host_sizes);
+
   int hosts() const { return static_cast<int>(host_sizes.size()); }
   int ranks() const;
   /// The host of every rank, in the order of ranks.

@@ -17,12 +17,11 @@
 #include <bench/step_record.h>
 #include <cli/bench/step/data.h>
 #include <cli/bench/step/task.h>
-#include <cli/plan/recipe.h>
-#include <cli/plan/step.h>
 #include <stormo/launch/environment.h>
 #include <stormo/tensor/allocator.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/planner/planned_step.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/run/trainer.h>
 #include <stormo/train/world/init.h>
@@ -262,8 +261,9 @@ Status predict(const StepJob& job) {
   STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, {}));
   StepJob part = job;  // what is measured is one micro-batch
   part.batch = std::max(1, job.batch / job.micro_batches);
-  STORMO_ASSIGN_OR_RETURN(StepInput step,
-                          step_of_recipe(recipe, task, world->ranks_per_host(), part.batch));
+  STORMO_ASSIGN_OR_RETURN(
+      comm::StepInput step,
+      train::planned_step(recipe.train, task, world->ranks_per_host(), part.batch));
   const StepData data(part, world->size());
   measure_moves(step, task, data);
   STORMO_RETURN_IF_ERROR(world->barrier());
@@ -273,9 +273,9 @@ Status predict(const StepJob& job) {
                    {.in_parts = has_backward_parts(step.plan),
                     .before_step = [&world] { throw_if_error(world->barrier()); }}));
   step.measured = std::move(measured.times);
+  comm::StepModel model("bench step", plan::Topology::gigabit(world->ranks_per_host()));
   STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation simulation,
-                          simulated_as_trained({.plan = "bench step", .hosts = world->cross_size()},
-                                               recipe.train, step));
+                          train::simulated_as_trained(model, recipe.train, step));
   print({.rank = world->rank(),
          .host = world->cross_rank(),
          .p50_s = simulation.seconds,

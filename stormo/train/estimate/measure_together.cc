@@ -20,37 +20,18 @@ constexpr std::chrono::duration<double> kWorthwhile{1};
 /// A measurement that took longer than this is not repeated.
 constexpr std::chrono::seconds kEnough{5};
 
-/// What one of the ranks does. All of them take part in each round.
-Result<std::string> measure_as_rank(const RanksOfHost& host, const Task& task,
-                                    const data::Dataset& dataset, const std::vector<Wanted>& wanted,
-                                    std::int64_t memory, int rounds, const Meet& meet) {
-  at::set_num_threads(host.threads);
-  const BusyWatch waits(host.threads, [](const std::string&) {});  // as in a run
-  std::vector<std::vector<StepMeasurement>> all(wanted.size());
-  for (int round = 0; round < rounds; ++round) {
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      STORMO_ASSIGN_OR_RETURN(StepMeasurement now,
-                              measure_step(task, dataset, wanted[i].options, wanted[i].samples,
-                                           {.in_parts = wanted[i].in_parts && round == 0,
-                                            .memory = memory / host.ranks,
-                                            .before_step = meet}));
-      all[i].push_back(std::move(now));
-    }
-  }
-  std::vector<StepMeasurement> out;
-  for (const std::vector<StepMeasurement>& of_all_rounds : all) {
-    out.push_back(host.threads == 1 ? medians(of_all_rounds) : shortest(of_all_rounds));
-  }
-  return to_text(out);
-}
-
 Result<std::vector<StepMeasurement>> measured(const RanksOfHost& host, const Task& task,
                                               const data::Dataset& dataset,
                                               const std::vector<Wanted>& wanted,
                                               std::int64_t memory, int rounds) {
   STORMO_ASSIGN_OR_RETURN(
-      const std::vector<std::string> texts, at_once(host.ranks, [&](int, const Meet& meet) {
-        return measure_as_rank(host, task, dataset, wanted, memory, rounds, meet);
+      const std::vector<std::string> texts,
+      at_once(host.ranks, [&](int, const Meet& meet) -> Result<std::string> {
+        at::set_num_threads(host.threads);
+        STORMO_ASSIGN_OR_RETURN(
+            const std::vector<StepMeasurement> all,
+            measure_rounds(task, dataset, wanted, memory / host.ranks, rounds, meet));
+        return to_text(all);
       }));
   std::vector<StepMeasurement> mean;
   for (std::size_t r = 0; r < texts.size(); ++r) {
@@ -67,6 +48,30 @@ Result<std::vector<StepMeasurement>> measured(const RanksOfHost& host, const Tas
 }
 
 }  // namespace
+
+Result<std::vector<StepMeasurement>> measure_rounds(const Task& task, const data::Dataset& dataset,
+                                                    const std::vector<Wanted>& wanted,
+                                                    std::int64_t memory, int rounds,
+                                                    const std::function<void()>& meet) {
+  const int threads = at::get_num_threads();
+  const BusyWatch waits(threads, [](const std::string&) {});  // as in a run
+  std::vector<std::vector<StepMeasurement>> all(wanted.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      STORMO_ASSIGN_OR_RETURN(StepMeasurement now,
+                              measure_step(task, dataset, wanted[i].options, wanted[i].samples,
+                                           {.in_parts = wanted[i].in_parts && round == 0,
+                                            .memory = memory,
+                                            .before_step = meet}));
+      all[i].push_back(std::move(now));
+    }
+  }
+  std::vector<StepMeasurement> out;
+  for (const std::vector<StepMeasurement>& of_all_rounds : all) {
+    out.push_back(threads == 1 ? medians(of_all_rounds) : shortest(of_all_rounds));
+  }
+  return out;
+}
 
 Result<std::vector<StepMeasurement>> measure_together(const RanksOfHost& host, const Task& task,
                                                       const data::Dataset& dataset,

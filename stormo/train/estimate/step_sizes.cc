@@ -1,7 +1,6 @@
 #include <stormo/train/estimate/step_sizes.h>
 
 #include <stormo/optim/options.h>
-#include <stormo/train/run/training_run.h>
 
 namespace stormo::train {
 
@@ -14,7 +13,7 @@ int slots_of(const TrainerOptions& options) {
 }  // namespace
 
 analysis::StepSizes step_sizes_of(const TrainerOptions& options) {
-  return {.agreed_numbers = TrainingRun::kAgreedNumbers, .averaged_slots = slots_of(options)};
+  return {.agreed_numbers = kAgreedNumbers, .averaged_slots = slots_of(options)};
 }
 
 analysis::MemorySizes memory_sizes_of(const TrainerOptions& options) {

@@ -9,6 +9,7 @@
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/planner/choose.h>
 #include <stormo/train/run/last_batch.h>
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/training_run.h>
@@ -111,10 +112,41 @@ struct Trainer::State {
   bool started = false;
   bool all_know = false;  // how this rank ends
 
+  Status choose();
+  void compose();
   Result<observe::EndRecord> run();
 };
 
+/// With strategy kAuto, finds the fastest one. A collective then.
+Status Trainer::State::choose() {
+  if (setup.options.strategy.kind != Strategy::Kind::kAuto) return {};
+  const Status problem = validate(setup);
+  STORMO_RETURN_IF_ERROR(
+      check_agreement(setup.world, problem.ok() ? run_facts(setup) : std::vector<Fact>(), problem));
+  Result<TrainerOptions> chosen =
+      choose_strategy(setup.world, setup.task, *setup.train, setup.options);
+  if (!chosen.ok()) {
+    composed = chosen.status();
+    return {};
+  }
+  setup.options = std::move(*chosen);
+  compose();
+  return {};
+}
+
+void Trainer::State::compose() {
+  Result<plan::StepPlan> plan =
+      plan_for(setup.options, setup.task.autocast == torch::kHalf, shape_of(setup.task),
+               trainable_parameters(*setup.task.module), setup.world);
+  if (plan.ok()) {
+    setup.plan = std::move(plan).value();
+  } else {
+    composed = plan.status();
+  }
+}
+
 Result<observe::EndRecord> Trainer::State::run() {
+  STORMO_RETURN_IF_ERROR(choose());
   Status problem = validate(setup);
   if (problem.ok()) problem = composed;
   if (problem.ok()) {
@@ -149,15 +181,7 @@ Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const dat
                                  .options = std::move(options),
                                  .plan = {}},
                        .composed = {}}) {
-  RunSetup& setup = state_->setup;
-  Result<plan::StepPlan> plan =
-      plan_for(setup.options, setup.task.autocast == torch::kHalf, shape_of(setup.task),
-               trainable_parameters(*setup.task.module), world);
-  if (plan.ok()) {
-    setup.plan = std::move(plan).value();
-  } else {
-    state_->composed = plan.status();
-  }
+  if (state_->setup.options.strategy.kind != Strategy::Kind::kAuto) state_->compose();
 }
 
 Trainer::~Trainer() = default;

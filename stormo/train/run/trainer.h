@@ -34,7 +34,8 @@ class Trainer {
   void set_sink(Sink* sink);
   /// Sets a function that is called for each action of this rank's steps when it is done.
   void on_action(DoneAction done);
-  /// The plan that run() will execute. If overlap is measured, the first steps also try plans with
+  /// The plan that run() will execute; with strategy kAuto it is empty until run() has measured
+  /// some steps and chosen one. If overlap is measured, the first steps also try plans with
   /// buckets.
   const plan::StepPlan& plan() const;
   /// Runs the training; blocks until the run is over. A collective; call once. First the ranks

@@ -17,6 +17,7 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/checkpoint/run_state.h>
+#include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/evaluation/segment_parts.h>
 #include <stormo/train/options.h>
@@ -66,10 +67,10 @@ struct RunSetup {
 /// then on when the first one is lost.
 class TrainingRun {
  public:
-  /// Count of the numbers that the ranks add up at the end of a step: loss, samples, ranks that
+  /// The numbers that the ranks add up at the end of a step: loss, samples, ranks that
   /// were asked to save, failed saves, and for each signal the ranks that received it. With
   /// averages there is one more: the squares of the ranks' distances from them.
-  static constexpr std::size_t kAgreedNumbers = 4 + StopSignal::kSignals.size();
+  static_assert(kAgreedNumbers == 4 + StopSignal::kSignals.size());
 
   explicit TrainingRun(RunSetup& setup);
   ~TrainingRun();

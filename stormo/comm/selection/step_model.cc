@@ -1,0 +1,77 @@
+#include <stormo/comm/selection/step_model.h>
+
+#include <chrono>
+
+#include <stormo/plan/project.h>
+
+namespace stormo::comm {
+
+Result<analysis::StepCost> StepModel::cost(const StepInput& step) {
+  return analysis::cost(step.plan, step.ranks_per_host, step.sizes,
+                        [this](const std::vector<int>& hosts, const analysis::Collective& c) {
+                          return collectives_.traffic(hosts, c);
+                        });
+}
+
+Result<analysis::ComputeTimes> StepModel::times_of(const StepInput& step) const {
+  if (step.measured) return *step.measured;
+  analysis::ComputeTimes times;
+  bool known = false;
+  const int slices = plan::slice_of(step.plan.mesh, 0).parts;
+  const int positions = plan::context_part(step.plan.mesh, 0).parts;
+  const bool has_grid = !plan::place_axes(step.plan.mesh).empty();
+  const int grid = has_grid ? plan::sample_part(step.plan.mesh, 0).parts : 1;
+  int in_places = grid > 1 ? segments_of_places(step.plan.model) : 0;
+  for (const plan::SegmentShape& s : step.plan.model.segments) {
+    const bool split = s.splits_output || !s.sums.forward.empty() || !s.split_windows.empty() ||
+                       !s.state_crossings.empty();
+    const double operations = static_cast<double>(s.flops_per_sample) *
+                              static_cast<double>(step.samples) / (split ? slices : 1) / positions /
+                              (in_places-- > 0 ? grid : 1);
+    known = known || operations > 0;
+    times.forward.push_back(operations / (gflops_ * 1e9));
+    times.backward.push_back(2 * times.forward.back());
+  }
+  if (known) return times;
+  return invalid_argument("'" + name_ +
+                          "' does not say how much its segments compute; give a recipe and "
+                          "--measured, or write flops= into the segments");
+}
+
+Result<analysis::StepSimulation> StepModel::simulate(const StepInput& step,
+                                                     const ComputeTime& compute,
+                                                     analysis::Timeline timeline) {
+  return analysis::simulate(
+      step.plan, step.ranks_per_host, step.sizes,
+      {.compute = compute,
+       .collective = [this](const std::vector<int>& hosts,
+                            const analysis::Collective& c) -> Result<double> {
+         STORMO_ASSIGN_OR_RETURN(const Duration d, collectives_.time(hosts, c));
+         return std::chrono::duration<double>(d).count();
+       },
+       .barrier = 2 * links_.intra.latency_s,
+       // in a host a stage reads the tensor where the other one has written it
+       .stages_in_host = {.latency_s = links_.intra.latency_s, .seconds_per_byte = 0},
+       .stages_between_hosts = links_.inter,
+       .servers = step.ranks_per_host.size() > 1 ? links_.inter : links_.intra},
+      timeline);
+}
+
+Result<analysis::StepSimulation> StepModel::simulate(const StepInput& step,
+                                                     analysis::Timeline timeline) {
+  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, times_of(step));
+  return simulate(step, analysis::compute_times(step.plan, times), timeline);
+}
+
+Result<analysis::StepSimulation> StepModel::without_communication(const StepInput& step) const {
+  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, times_of(step));
+  const auto no_time = [](const std::vector<int>&, const analysis::Collective&) -> Result<double> {
+    return 0.0;
+  };
+  return analysis::simulate(
+      step.plan, step.ranks_per_host, step.sizes,
+      {.compute = analysis::compute_times(step.plan, times), .collective = no_time},
+      analysis::Timeline::kDrop);
+}
+
+}  // namespace stormo::comm
