@@ -1,6 +1,7 @@
 #include <stormo/parallel/strategy/strategy_table.h>
 
 #include <algorithm>
+#include <iterator>
 #include <ranges>
 #include <utility>
 
@@ -193,8 +194,8 @@ StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, D
           .distribute = how};
 }
 
-std::vector<StrategyRow> make_rows() {
-  using Servers = StrategyRow::Servers;
+/// One model, on every rank or sharded over ranks.
+std::vector<StrategyRow> rows_of_one_model() {
   StrategyRow mirrored = replicas(Kind::kMirrored, "mirrored", "on one host", replicate);
   mirrored.one_host = true;
   return {
@@ -225,6 +226,13 @@ std::vector<StrategyRow> make_rows() {
        .check = check_shards,
        .check_cut = check_copies,
        .distribute = shard},
+  };
+}
+
+/// Workers with models of their own, and parts of a model.
+std::vector<StrategyRow> other_rows() {
+  using Servers = StrategyRow::Servers;
+  return {
       {.kind = Kind::kParameterServer,
        .name = "parameter_server",
        .ranks = "workers on one host; on any with `strategy.server_processes`",
@@ -272,7 +280,11 @@ bool StrategyRow::has_key(std::string_view key) const {
 }
 
 std::span<const StrategyRow> strategy_rows() {
-  static const std::vector<StrategyRow> rows = make_rows();
+  static const std::vector<StrategyRow> rows = [] {
+    std::vector<StrategyRow> all = rows_of_one_model();
+    std::ranges::move(other_rows(), std::back_inserter(all));
+    return all;
+  }();
   return rows;
 }
 
