@@ -60,8 +60,8 @@ namespace stormo::analysis {
 /// the step. Parameters that are updated with gradients that are partial become diverged. What some
 /// action reshards is in parts when it is updated, and no terms outlive the step: so memory is
 /// released when the plan says so. Written from above, so the time does not depend on the number of ranks: O(actions *
-/// parameters * axes) at most. What a store of parameters can do besides is not looked at: see
-/// train/parameters/parameter_store.h, check().
+/// parameters * axes) at most. What a layout of the parameters has no place for is not looked at: see
+/// train/step/layout.h.
 // clang-format on
 Status verify(const plan::StepPlan& p);
 

@@ -228,16 +228,6 @@ const ModelParallelStore::Parameter& ModelParallelStore::parameter(std::string_v
   return parameters_[numbers_.find(name)->second];
 }
 
-Status ModelParallelStore::check(const plan::StepPlan& plan) const {
-  if (plan.sequence_parallel != (split_ && split_->sequence_parallel())) {
-    return Status(Code::kBadPlan, plan.sequence_parallel
-                                      ? "the plan has parts of positions, the store has none"
-                                      : "the store has parts of positions, the plan has none");
-  }
-  if (fused_ != nullptr) STORMO_RETURN_IF_ERROR(check_norms(plan, fused_->options().kind));
-  return own_->check(without_sums(plan));
-}
-
 void ModelParallelStore::follow(const plan::StepPlan& plan) { own_->follow(without_sums(plan)); }
 
 Status ModelParallelStore::perform(const plan::Action& action, double weight) {

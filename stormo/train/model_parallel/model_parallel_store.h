@@ -40,7 +40,6 @@ class ModelParallelStore final : public ParameterStore {
                      const MaterializeSegment& bring = {}, const Serve& serve = {});
   ~ModelParallelStore() override;
 
-  Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override { own_->begin_backward(last); }
   Status perform(const plan::Action& action, double weight) override;

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <stormo/base/event.h>
 #include <stormo/base/status.h>
-#include <stormo/plan/mesh.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/protocol/server/shard_state.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
@@ -23,6 +23,7 @@ class TensorParallelGroup;
 
 namespace stormo::train {
 
+class AxisGroups;
 class StageLink;
 
 /// A range of a model's list of parameters.
@@ -39,6 +40,14 @@ using DoneAction = std::function<void(const plan::Action&)>;
 /// Gives the parameters of one segment of a model the values that training starts with, the same on
 /// all ranks. A collective of all ranks. Throws Error.
 using MaterializeSegment = std::function<void(std::size_t segment)>;
+
+/// What a store was made for.
+struct MadeFor {
+  const AxisGroups* groups = nullptr;
+  plan::StepPlan plan = {};  ///< this rank's part
+  OptimizerOptions::Kind rule = {};
+  bool worker_copies = false;  ///< a worker of servers trains a copy of its own
+};
 
 /// The parameters of a model and their optimizer state on one rank: replicated, in one copy per
 /// host, or sharded. It performs the actions of a plan that depend on this placement; the Runner
@@ -61,12 +70,12 @@ class ParameterStore {
   /// Receives Events of parts of an action; null: none. Borrowed. Not a collective.
   void set_sink(Sink* sink) { sink_ = sink; }
 
-  /// kBadPlan for this rank's part of a verified plan that this store cannot execute: a plan for
-  /// other ranks or another store, or with an action that it cannot do at its place in the plan.
-  /// The message names the action or the cause. Not a collective.
-  virtual Status check(const plan::StepPlan& plan) const = 0;
-  /// From the next step on perform() gets the actions of `plan`, which check() has accepted. Not a
-  /// collective, except before the first step.
+  /// What a plan that it follows has to fit, see check_layout(); nothing: it takes any. Not
+  /// collectives.
+  void set_made_for(MadeFor made) { made_for_ = std::move(made); }
+  const std::optional<MadeFor>& made_for() const { return made_for_; }
+  /// From the next step on perform() gets the actions of `plan`, which check_layout() has accepted.
+  /// Not a collective, except before the first step.
   virtual void follow(const plan::StepPlan& /*plan*/) {}
   /// Called before a backward. `last`: no later micro-batch adds to its gradients. During such a
   /// backward, asynchronous reductions start when their gradients are complete. Not a collective.
@@ -163,15 +172,9 @@ class ParameterStore {
     if (done_) done_(action);
   }
   Sink* sink() const { return sink_; }
-  /// kBadPlan unless the plan is for the ranks of `mesh`.
-  static Status check_mesh(const plan::StepPlan& plan, const plan::Mesh& mesh);
-  /// Whether the Runner passes actions of this kind to perform().
-  static bool moves(plan::ActionKind kind);
-  static Status cannot(const plan::StepPlan& plan, std::size_t action, const std::string& why) {
-    return Status(Code::kBadPlan, plan::describe(plan, action) + ": " + why);
-  }
 
  private:
+  std::optional<MadeFor> made_for_;
   DoneAction done_;
   Sink* sink_ = nullptr;
 };

@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include <stormo/train/parameters/model_parameters.h>
-
 namespace stormo::train {
 namespace {
 
@@ -38,21 +36,6 @@ ElasticStore::ElasticStore(const AxisGroups& groups,
     : ServedStore(groups, trainable_parameters(*module), options.optimizer, centre_options(options),
                   std::move(facts)),
       moving_rate_(moving_rate_of(options.elastic, workers_).take_or_throw()) {}
-
-Status ElasticStore::check(const plan::StepPlan& plan) const {
-  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
-  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    if (a.kind == plan::ActionKind::kExchange) {
-      if (a.range == all_parameters(plan.model)) continue;
-      return cannot(plan, i, "all parameters exchange with the centre at once");
-    }
-    if (moves(a.kind) || a.kind == plan::ActionKind::kPush) {
-      return cannot(plan, i, "ranks that are drawn to a centre only exchange with it");
-    }
-  }
-  return {};
-}
 
 Status ElasticStore::perform(const plan::Action& /*action*/, double /*weight*/) {
   std::vector<torch::Tensor> values;

@@ -23,7 +23,6 @@ class ElasticStore final : public ServedStore {
   ElasticStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                const TrainerOptions& options, server::Facts facts = {});
 
-  Status check(const plan::StepPlan& plan) const override;
   Status perform(const plan::Action& action, double weight) override;
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return optimizer_.step(rate, range.first, range.last);

@@ -12,7 +12,6 @@
 #include <stormo/optim/lbfgs.h>
 #include <stormo/server/shard/shared_shard.h>
 #include <stormo/server/worker/worker_session.h>
-#include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/state/other_slots.h>
 
@@ -54,8 +53,7 @@ ServedStore::ServedStore(const AxisGroups& groups, std::vector<NamedParameter> p
 ServedStore::ServedStore(const AxisGroups& groups, std::vector<NamedParameter> parameters,
                          const OptimizerOptions& optimizer, const TrainerOptions& options,
                          server::Facts facts, const Values& values)
-    : groups_(groups),
-      world_(groups.world()),
+    : world_(groups.world()),
       session_(options.session),
       place_(worker_part(groups.mesh(), world_.rank())),
       worker_(session_ ? session_->worker() : world_.rank() / place_.parts),
@@ -161,34 +159,6 @@ ServedStore::~ServedStore() {
   // after a failure others may still look at what lies there
   if (!world_.barrier().ok()) return;
   for (std::byte* memory : memory_) world_.arena().deallocate(memory);
-}
-
-Status ServedStore::check(const plan::StepPlan& plan) const {
-  using enum plan::ActionKind;
-  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
-  if (has_worker_copies(plan) != served_.has_copies()) {
-    return Status(Code::kBadPlan,
-                  "the plan is for another exchange with servers than the options of the run");
-  }
-  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    if (a.kind == kPull || a.kind == kPush) {
-      if (a.asynchronous && served_.has_copies()) {
-        return cannot(plan, i, "a worker with copies of its own exchanges at once");
-      }
-      if (a.asynchronous || a.range == all_parameters(plan.model)) continue;
-      return cannot(plan, i, "servers give and take all parameters at once, or asynchronously");
-    }
-    if (ranks_ != nullptr && (a.kind == kCount || a.kind == kAllReduce)) {
-      if (!a.asynchronous) continue;
-      return cannot(plan, i, "the ranks of a worker average when backward is over");
-    }
-    if (moves(a.kind)) return cannot(plan, i, "servers take pull and push");
-    if (a.kind == kUpdate && a.range != all_parameters(plan.model)) {
-      return cannot(plan, i, "a worker updates all of its copy at once");
-    }
-  }
-  return {};
 }
 
 // Before the first step: what rank 0 has set and loaded is seen by all.

@@ -60,7 +60,6 @@ class ServedStore : public ParameterStore {
               const TrainerOptions& options, server::Facts facts = {});
   ~ServedStore() override;
 
-  Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override { early_push_.begin_backward(last); }
   Status perform(const plan::Action& action, double weight) override;
@@ -105,7 +104,6 @@ class ServedStore : public ParameterStore {
   /// other hosts then work at the same time. What was begun is called, also when one fails.
   Status push_all(const std::vector<server::PushedGradient>& pushes);
 
-  const AxisGroups& groups_;
   comm::Communicator& world_;
   std::shared_ptr<server::WorkerSession> session_;  // null: ranks share memory
   plan::Part place_;                                // among the ranks of its worker

@@ -12,7 +12,6 @@
 #include <string>
 #include <utility>
 
-#include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
@@ -53,20 +52,6 @@ ServerAveragedStore::ServerAveragedStore(const AxisGroups& groups,
                                          const TrainerOptions& options, server::Facts facts)
     : ServedStore(groups, trainable_parameters(*module), options.optimizer,
                   averaging_options(options), std::move(facts), averaged_values) {}
-
-Status ServerAveragedStore::check(const plan::StepPlan& plan) const {
-  using enum plan::ActionKind;
-  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
-  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    if (a.kind == kPull || a.kind == kAverage) {
-      if (!a.asynchronous && a.range == all_parameters(plan.model)) continue;
-      return cannot(plan, i, "servers average all parameters together, and workers wait for that");
-    }
-    if (moves(a.kind)) return cannot(plan, i, "servers that average take pull and average");
-  }
-  return {};
-}
 
 // With the tensors that the optimizer has now: loading a state makes others.
 std::vector<torch::Tensor> ServerAveragedStore::values() {

@@ -65,10 +65,6 @@ bool ShardedUnits::has(const torch::Tensor& parameter) const {
   return owner_.contains(parameter.unsafeGetTensorImpl());
 }
 
-bool ShardedUnits::owns_trainable(int unit) const {
-  return std::ranges::any_of(at(unit).flats, [](const auto& f) { return f->trainable(); });
-}
-
 std::optional<int> ShardedUnits::find(plan::Range parameters) const {
   for (int u = 0; u < size() && parameters.size() > 0; ++u) {
     if (at(u).parameters == parameters) return u;

@@ -64,7 +64,6 @@ class ShardedUnits {
   /// A plan counts so many parameters next that are elsewhere, on other stages.
   void skip(int parameters) { parameters_ += parameters; }
   bool has(const torch::Tensor& parameter) const;
-  bool owns_trainable(int unit) const;
   int size() const { return static_cast<int>(units_.size()); }
   /// The unit that owns these parameters, as a plan counts them.
   std::optional<int> find(plan::Range parameters) const;

@@ -8,6 +8,7 @@
 #include <stormo/plan/project.h>
 #include <stormo/protocol/server/exchange_period.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/step/layout.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/world/stage_link.h>
 
@@ -77,7 +78,7 @@ Status Runner::follow(const plan::StepPlan& plan) {
   STORMO_RETURN_IF_ERROR(analysis::verify(plan));
   plan::StepPlan own = project(plan, rank_);
   STORMO_RETURN_IF_ERROR(check_model(own.model, trainable_parameters(*parts_.task.module)));
-  STORMO_RETURN_IF_ERROR(parts_.store.check(own));
+  STORMO_RETURN_IF_ERROR(check_layout(own, parts_.store));
   auto chain = chain_of(parts_.task.module, own.model);
   STORMO_RETURN_IF_ERROR(check(plan, chain != nullptr));
   chain_ = std::move(chain);

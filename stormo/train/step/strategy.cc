@@ -18,6 +18,7 @@
 #include <stormo/train/server_store/elastic_store.h>
 #include <stormo/train/server_store/served_store.h>
 #include <stormo/train/server_store/server_averaged_store.h>
+#include <stormo/train/step/layout.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/host_shared_store.h>
 #include <stormo/train/store/replicated_store.h>
@@ -52,19 +53,6 @@ bool has_simple_passes(const plan::StepPlan& plan) {
     in_pass = forward;
   }
   return true;
-}
-
-/// What the plan has in parts: parameters that it drops, gradients whose terms go before the
-/// update.
-int stage_of(const plan::StepPlan& plan) {
-  for (const plan::Action& a : plan.actions) {
-    if (a.kind == plan::ActionKind::kReshard) return 3;
-  }
-  for (const plan::Action& a : plan.actions) {
-    if (a.kind == plan::ActionKind::kReleaseGradients) return 2;
-    if (a.kind == plan::ActionKind::kUpdate) return 1;
-  }
-  return 1;
 }
 
 /// Of a worker.
@@ -380,17 +368,19 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
 
 bool has_parts(const plan::StepPlan& plan) {
   const int shard = plan.mesh.find(parallel::kShardAxis);
-  const bool drops =
-      shard >= 0 && plan.mesh.axes[static_cast<std::size_t>(shard)].size > 1 && stage_of(plan) == 3;
+  const bool drops = shard >= 0 && plan.mesh.axes[static_cast<std::size_t>(shard)].size > 1 &&
+                     sharding_stage(plan) == 3;
   return !model_axes(plan.mesh).empty() || drops;
 }
 
-std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
-                                           const std::shared_ptr<torch::nn::Module>& module,
-                                           const TrainerOptions& options, server::Facts facts,
-                                           const MaterializeSegment& bring) {
+namespace {
+
+std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisGroups& groups,
+                                         const std::shared_ptr<torch::nn::Module>& module,
+                                         const TrainerOptions& options, server::Facts facts,
+                                         const MaterializeSegment& bring) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
-  const ShardingOptions sharding{.stage = stage_of(plan),
+  const ShardingOptions sharding{.stage = sharding_stage(plan),
                                  .prefetch = 0,  // the plan says what is asynchronous
                                  .hybrid = options.strategy.hybrid};
   if (!model_axes(plan.mesh).empty()) {
@@ -400,25 +390,38 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
     return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, sharding,
                                                 bring, serve);
   }
-  if (plan.mesh.find(parallel::kShardAxis) >= 0) {
-    return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding, bring);
-  }
-  if (averages_on_servers(plan)) {
-    return std::make_unique<ServerAveragedStore>(groups, module, options, std::move(facts));
-  }
-  if (is_remote(plan)) {
-    return std::make_unique<ServedStore>(groups, module, options, std::move(facts));
-  }
-  if (has_centre(plan))
-    return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));
-  if (is_diverged(plan)) {
-    return std::make_unique<AveragedStore>(
-        groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters));
-  }
-  if (plan.mesh.find("host") >= 0) {
-    return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model);
+  switch (layout_of(plan)) {
+    case Layout::kSharded:
+      return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding,
+                                            bring);
+    case Layout::kServerAveraged:
+      return std::make_unique<ServerAveragedStore>(groups, module, options, std::move(facts));
+    case Layout::kServed:
+      return std::make_unique<ServedStore>(groups, module, options, std::move(facts));
+    case Layout::kElastic:
+      return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));
+    case Layout::kAveraged:
+      return std::make_unique<AveragedStore>(
+          groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters));
+    case Layout::kHostShared:
+      return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters);
+    case Layout::kReplicated: break;
   }
   return std::make_unique<ReplicatedStore>(groups, make_optimizer(options.optimizer, parameters));
+}
+
+}  // namespace
+
+std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
+                                           const std::shared_ptr<torch::nn::Module>& module,
+                                           const TrainerOptions& options, server::Facts facts,
+                                           const MaterializeSegment& bring) {
+  auto store = store_of(plan, groups, module, options, std::move(facts), bring);
+  store->set_made_for({.groups = &groups,
+                       .plan = project(plan, groups.world().rank()),
+                       .rule = options.optimizer.kind,
+                       .worker_copies = !options.strategy.exchange.every_step()});
+  return store;
 }
 
 }  // namespace stormo::train

@@ -7,7 +7,6 @@
 
 #include <stormo/plan/project.h>
 #include <stormo/tensor/bridge.h>
-#include <stormo/train/parameters/model_parameters.h>
 
 namespace stormo::train {
 namespace {
@@ -40,22 +39,6 @@ Status mix(comm::Communicator& ranks, AveragedState& state) {
 AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
                              const AveragedState::Counts& counts)
     : groups_(groups), optimizer_(std::move(optimizer)), state_(*optimizer_, counts) {}
-
-Status AveragedStore::check(const plan::StepPlan& plan) const {
-  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
-  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    if (!moves(a.kind)) continue;
-    if (a.kind != plan::ActionKind::kAverage && a.kind != plan::ActionKind::kMix) {
-      return cannot(plan, i, "ranks with parameters of their own only average and mix them");
-    }
-    if (size_of(trainable_in(plan.model, a.range)) != optimizer_->parameters().size()) {
-      return cannot(plan, i, "all parameters are averaged together");
-    }
-    STORMO_RETURN_IF_ERROR(groups_.over(a.axes).status());
-  }
-  return {};
-}
 
 // All ranks learn the sum of their weights, too. A sum and then its factor: servers that average do
 // the same, so both have the same bits where they add up in the same order.

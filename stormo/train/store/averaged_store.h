@@ -23,7 +23,6 @@ class AveragedStore final : public ParameterStore {
   AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
                 const AveragedState::Counts& counts = {});
 
-  Status check(const plan::StepPlan& plan) const override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override {

@@ -2,16 +2,11 @@
 
 #include <utility>
 
-#include <stormo/train/parameters/model_parameters.h>
-
 namespace stormo::train {
 
 HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
-                                 const std::vector<NamedParameter>& parameters,
-                                 const plan::ModelShape& model)
-    : groups_(groups),
-      all_(all_parameters(model)),
-      saves_(groups.world().cross_rank() == 0),
+                                 const std::vector<NamedParameter>& parameters)
+    : saves_(groups.world().cross_rank() == 0),
       shared_(groups.world(), *groups.over({"host"}).take_or_throw(), parameters),
       optimizer_(options, parameters, shared_.owned(),
                  [&host = shared_.host()](std::span<double> v) {
@@ -23,42 +18,6 @@ HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOption
 
 void HostSharedStore::begin_backward(bool last) {
   if (between_hosts_) between_hosts_->begin_backward(last);
-}
-
-Status HostSharedStore::check(const plan::StepPlan& plan) const {
-  using enum plan::ActionKind;
-  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
-  const auto host = static_cast<std::size_t>(plan.mesh.find("host"));
-  if (plan.parameters[host] != plan::Placement::kShared) {
-    return Status(Code::kBadPlan, "there is one copy per host: state parameters shared over host");
-  }
-  const plan::ActionKind reduction = between_hosts_ ? kAllReduce : kShareGradients;
-  std::size_t reduced = 0;
-  bool released = false;
-  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    if (!moves(a.kind) && a.kind != kUpdate) continue;
-    if (a.kind == kCount && between_hosts_) continue;
-    if (a.kind != reduction && a.kind != kShareParameters && a.kind != kUpdate) {
-      return cannot(
-          plan, i,
-          "one copy per host takes " + std::string(to_string(reduction)) + " and share_parameters");
-    }
-    if (a.kind == kAllReduce && a.axes.size() != plan.mesh.axes.size()) {
-      return cannot(plan, i, "one copy per host averages gradients over all ranks at once");
-    }
-    if (a.kind != kAllReduce && a.range != all_) {
-      return cannot(plan, i, "one copy per host is updated as a whole");
-    }
-    if (a.kind == reduction) reduced += size_of(trainable_in(plan.model, a.range));
-    released = released || a.kind == kShareParameters;
-  }
-  // a host of one rank can verify without
-  if (reduced != optimizer_.parameters().size() || !released) {
-    return Status(Code::kBadPlan, "one copy per host takes " + std::string(to_string(reduction)) +
-                                      " of every gradient once, and share_parameters");
-  }
-  return {};
 }
 
 void HostSharedStore::follow(const plan::StepPlan& plan) {

@@ -18,12 +18,11 @@ namespace stormo::train {
 /// replicas do, with overlap, and each host's owners then update its copy.
 class HostSharedStore final : public ParameterStore {
  public:
-  /// A collective. All parameters are reduced and updated at once. Throws Error. `groups` is
-  /// borrowed.
+  /// A collective. All parameters are reduced and updated at once. Throws Error. The
+  /// groups of `groups` are borrowed.
   HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
-                  const std::vector<NamedParameter>& parameters, const plan::ModelShape& model);
+                  const std::vector<NamedParameter>& parameters);
 
-  Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override;
   Status perform(const plan::Action& action, double weight) override;
@@ -42,9 +41,7 @@ class HostSharedStore final : public ParameterStore {
   }
 
  private:
-  const AxisGroups& groups_;
-  plan::Range all_;  // parameters, as the plan counts
-  bool saves_;       // this host's copy is the one that is saved
+  bool saves_;  // this host's copy is the one that is saved
   HostSharedParameters shared_;
   FusedOptimizer optimizer_;
   std::unique_ptr<BackwardReducer> between_hosts_;  // null on one host

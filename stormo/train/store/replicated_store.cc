@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <stormo/train/parameters/model_parameters.h>
-
 namespace stormo::train {
 namespace {
 
@@ -18,29 +16,6 @@ const plan::Action* first_reduction(const plan::StepPlan& plan) {
 
 ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer)
     : groups_(groups), optimizer_(std::move(optimizer)) {}
-
-Status ReplicatedStore::check(const plan::StepPlan& plan) const {
-  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
-  const plan::Action* first = first_reduction(plan);
-  if (first != nullptr) STORMO_RETURN_IF_ERROR(groups_.over(first->axes).status());
-  std::size_t reduced = 0;
-  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    if (!moves(a.kind)) continue;
-    if (a.kind == plan::ActionKind::kCount && first != nullptr) continue;
-    if (a.kind != plan::ActionKind::kAllReduce) {
-      return cannot(plan, i, "replicas only average gradients (all_reduce)");
-    }
-    if (a.axes != first->axes) {
-      return cannot(plan, i, "replicas average all gradients over the same axes, together");
-    }
-    reduced += size_of(trainable_in(plan.model, a.range));
-  }
-  if (first == nullptr || reduced == optimizer_->parameters().size()) return {};
-  return Status(Code::kBadPlan, "replicas average each gradient once; the plan reduces " +
-                                    std::to_string(reduced) + " of " +
-                                    std::to_string(optimizer_->parameters().size()));
-}
 
 void ReplicatedStore::follow(const plan::StepPlan& plan) {
   sums_norms_ = std::ranges::any_of(plan.actions, [](const plan::Action& a) {

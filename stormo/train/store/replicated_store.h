@@ -16,7 +16,6 @@ class ReplicatedStore final : public ParameterStore {
   /// `groups` is borrowed.
   ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer);
 
-  Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override;
   Status perform(const plan::Action& action, double weight) override;

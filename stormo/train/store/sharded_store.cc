@@ -69,21 +69,6 @@ ShardingGroups sharding_groups(const AxisGroups& groups) {
   return out;
 }
 
-/// Every gradient is reduced to parts.
-Status check_reduced(const plan::ModelShape& model, const ShardedUnits& units,
-                     const std::vector<int>& reduced) {
-  const std::vector<std::vector<plan::Range>> all = plan::units_of(model);
-  for (std::size_t s = 0; s < all.size(); ++s) {
-    for (const plan::Range own : all[s]) {
-      const std::optional<int> unit = units.find(own);
-      if (!unit || !units.owns_trainable(*unit) || std::ranges::count(reduced, *unit) > 0) continue;
-      return Status(Code::kBadPlan,
-                    "no reduce_scatter of the parameters of segment " + model.segments[s].name);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 ShardedStore::ShardedStore(const AxisGroups& groups,
@@ -117,9 +102,8 @@ void ShardedStore::add_units(const model::Chain& chain, const plan::StepPlan& pl
       }
       std::fill_n(unit_of.begin() + own.first, own.size(), units_.size());
       const auto first = parameters.begin() + own.first;
-      codecs_.push_back(codec_of(plan, own));
       fsdp_.add_unit(model.segments[s].name, {first, first + own.size()},
-                     precision_of(codecs_.back()));
+                     precision_of(codec_of(plan, own)));
     }
   }
   for (const std::vector<int>& read : parameters_read(model)) {
@@ -129,59 +113,6 @@ void ShardedStore::add_units(const model::Chain& chain, const plan::StepPlan& pl
       if (unit >= 0 && std::ranges::count(mine, unit) == 0) mine.push_back(unit);
     }
   }
-}
-
-Status ShardedStore::check(const plan::StepPlan& plan) const {
-  using enum plan::ActionKind;
-  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
-  const auto shard = static_cast<std::size_t>(plan.mesh.find(parallel::kShardAxis));
-  if (plan.parameters[shard] != plan::Placement::kShard) {
-    return Status(Code::kBadPlan, "shards lie in parts between steps: state parameters over shard");
-  }
-  STORMO_RETURN_IF_ERROR(check_norms(plan, optimizer_->options().kind));
-  std::vector<int> reduced, averaged;
-  bool updated = false;
-  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    if (a.kind == kUpdate && a.range != all_parameters(plan.model)) {
-      return cannot(plan, i, "shards are updated all at once");
-    }
-    updated = updated || a.kind == kUpdate;
-    if (a.kind == kReleaseGradients && !updated && units_.options().stage == 1) {
-      return cannot(plan, i, "in stage 1 the part that is updated lies among the terms");
-    }
-    if (a.kind == kCount && a.asynchronous) {
-      return cannot(plan, i, "shards scale their gradients by the sum of weights at once");
-    }
-    if (!moves(a.kind) || a.kind == kCount || a.kind == kFindUnused) continue;
-    const std::optional<int> unit = units_.find(a.range);
-    if (!unit) return cannot(plan, i, "shards are moved segment by segment");
-    const bool fits = a.kind == kAllReduce
-                          ? a.axes == replica_axes(plan.mesh)
-                          : a.axes == std::vector<std::string>{parallel::kShardAxis};
-    if (row_of(a.kind).reduces && a.codec != codecs_[static_cast<std::size_t>(*unit)]) {
-      return cannot(plan, i, "the shards were made for gradients in another codec");
-    }
-    if (a.kind != kReleaseGradients && !fits) {
-      return cannot(plan, i, "is not what shards do over " + a.axes.front());
-    }
-    if (a.kind == kReshard && units_.options().stage < 3) {
-      return cannot(plan, i, "whole parameters stay before stage 3");
-    }
-    if (a.kind == kShareGradients || a.kind == kShareParameters) {
-      return cannot(plan, i, "shards are no shared copy");
-    }
-    if (a.kind == kReduceScatter) reduced.push_back(*unit);
-    if (a.kind != kAllReduce) continue;
-    if (std::ranges::count(reduced, *unit) == 0)
-      return cannot(plan, i, "shards are reduced to parts first");
-    averaged.push_back(*unit);
-  }
-  if (!replica_axes(plan.mesh).empty() && averaged.size() != reduced.size()) {
-    return Status(Code::kBadPlan, "the parts of some gradients are not averaged over " +
-                                      replica_axes(plan.mesh).front());
-  }
-  return check_reduced(plan.model, units_, reduced);
 }
 
 Status ShardedStore::perform(const plan::Action& action, double weight) {

@@ -23,7 +23,6 @@ class ShardedStore final : public ParameterStore {
                const plan::StepPlan& plan, const OptimizerOptions& options,
                const ShardingOptions& sharding, const MaterializeSegment& bring = {});
 
-  Status check(const plan::StepPlan& plan) const override;
   Status perform(const plan::Action& action, double weight) override;
   Status make_readable(plan::Range segments) override;
   Result<double> gradient_norm() override { return fsdp_.gradient_norm(); }
@@ -56,7 +55,6 @@ class ShardedStore final : public ParameterStore {
   FullyShardedDataParallel fsdp_;
   ShardedUnits& units_;
   std::vector<std::vector<int>> reads_;  // units, by segment
-  std::vector<plan::Codec> codecs_;      // of the gradients of each unit
   std::unique_ptr<FusedOptimizer> optimizer_;
 };
 

@@ -28,17 +28,4 @@ WholeNorms whole_norms(const AxisGroups& groups, const plan::StepPlan& plan) {
   return out;
 }
 
-Status check_norms(const plan::StepPlan& plan, OptimizerOptions::Kind kind) {
-  if (!optim::needs_norms(kind)) return {};
-  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    const plan::Action& a = plan.actions[i];
-    if (a.kind != plan::ActionKind::kUpdate || a.axes == parallel::owner_axes(plan)) continue;
-    return Status(Code::kBadPlan,
-                  describe(plan, i) +
-                      ": lars and lamb add norms up over all ranks that have parts of a parameter; "
-                      "apply trust_ratios()");
-  }
-  return {};
-}
-
 }  // namespace stormo::train

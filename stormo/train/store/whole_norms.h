@@ -21,8 +21,4 @@ struct WholeNorms {
 /// that of all ranks.
 WholeNorms whole_norms(const AxisGroups& groups, const plan::StepPlan& plan);
 
-/// kBadPlan if an update of the plan adds up norms over other ranks than an optimizer of this kind
-/// does with whole_norms().
-Status check_norms(const plan::StepPlan& plan, OptimizerOptions::Kind kind);
-
 }  // namespace stormo::train

@@ -22,6 +22,7 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/state/checkpoint.h>
+#include <stormo/train/step/layout.h>
 
 #include "tests/unit/train/store_places.h"
 
@@ -183,13 +184,12 @@ TEST_P(StoreConformance, TakesThePlansOfItsStrategy) {
   }
   test::on_plan_ranks(run, [&](PlanRank& rank) {
     for (const StepPlan& plan : plans) {
-      const Status taken = rank.store().check(project(plan, rank.rank()));
+      const Status taken = check_layout(project(plan, rank.rank()), rank.store());
       EXPECT_TRUE(taken.ok()) << taken.message() << "\n" << to_text(plan);
     }
   });
 }
 
-/// All but shards: ShardedStore::check() takes the mesh for granted.
 TEST_P(StoreConformance, RefusesThePlansOfOtherStores) {
   std::vector<StepPlan> others = {parallel::one_device(run.plan.model)};
   for (const Layout& layout : layouts()) {
@@ -201,7 +201,7 @@ TEST_P(StoreConformance, RefusesThePlansOfOtherStores) {
   }
   test::on_plan_ranks(run, [&](PlanRank& rank) {
     for (const StepPlan& plan : others) {
-      const Status refused = rank.store().check(plan);
+      const Status refused = check_layout(plan, rank.store());
       EXPECT_EQ(refused.code(), Code::kBadPlan) << plan.strategy << ": " << refused.message();
       EXPECT_THAT(refused.message(), ::testing::HasSubstr("mesh"));
     }

@@ -1,4 +1,4 @@
-// What a store cannot do besides: it names the action.
+// What a layout has no place for: check_layout() names the action.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using test::PlanRank;
 using test::PlanRun;
 using test::run_of;
 
-/// What check() says to the plan of the passes, after `change`.
+/// What check_layout() says to the plan of the passes, after `change`.
 std::string refusal(const Place& place, const std::function<void(StepPlan&)>& change) {
   const PlanRun run = run_of(place);
   StepPlan changed = run.plan;

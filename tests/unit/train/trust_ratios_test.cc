@@ -11,6 +11,7 @@
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/train/estimate/step_sizes.h>
+#include <stormo/train/step/layout.h>
 #include <stormo/train/store/whole_norms.h>
 
 #include "tests/unit/train/cut_model.h"
@@ -122,12 +123,12 @@ TEST(TrustRatios, AStoreRefusesAPlanThatLeavesThemOut) {
        {Strategy{.tensor = 2}, {.kind = Strategy::Kind::kFsdp, .tensor = 2}}) {
     PlanRun run = run_by({"", {4}, strategy}, Kind::kLars);
     test::on_plan_ranks(run, [&](test::PlanRank& rank) {
-      EXPECT_TRUE(rank.store().check(run.plan).ok());
+      EXPECT_TRUE(check_layout(run.plan, rank.store()).ok());
       plan::StepPlan without = run.plan;
       for (plan::Action& a : without.actions) {
         if (a.kind == plan::ActionKind::kUpdate) a.axes.clear();
       }
-      const Status refused = rank.store().check(without);
+      const Status refused = check_layout(without, rank.store());
       EXPECT_EQ(refused.code(), Code::kBadPlan);
       EXPECT_NE(refused.message().find("apply trust_ratios()"), std::string::npos)
           << refused.message();
