@@ -36,6 +36,7 @@
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/run/trainer.h>
+#include <stormo/train/step/strategy.h>
 #include <stormo/train/world/init.h>
 
 namespace stormo::cli {

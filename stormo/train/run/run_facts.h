@@ -4,7 +4,7 @@
 
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/recipe/recipe.h>
-#include <stormo/train/run/training_run.h>
+#include <stormo/train/run/run_context.h>
 
 // The facts that must be equal on all ranks of a run, for check_agreement().
 namespace stormo::train {

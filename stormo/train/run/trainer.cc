@@ -161,14 +161,14 @@ Result<observe::EndRecord> Trainer::State::run() {
       setup.facts.emplace_back(std::move(f.field), std::move(f.value));
     if (!setup.options.session->opens()) leave_to_the_first(setup);
   }
-  TrainingRun run(setup);
-  Result<observe::EndRecord> end = result_of([&run] { return run.run(); });
+  const std::unique_ptr<TrainingRun> run = TrainingRun::create(setup);
+  Result<observe::EndRecord> end = result_of([&run] { return run->run(); });
   // before the run goes: it may wait for others, and they for this rank
-  all_know = run.all_know(end.status());
+  all_know = run->all_know(end.status());
   if (!end.ok() && !all_know) setup.world.fail(end.status());
-  signal = run.interrupt_signal();
-  last_saved = run.last_saved();
-  started = run.started();
+  signal = run->interrupt_signal();
+  last_saved = run->last_saved();
+  started = run->started();
   return end;
 }
 

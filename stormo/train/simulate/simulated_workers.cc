@@ -44,7 +44,6 @@ class SimulatedWorkers::Store final : public ParameterStore {
   explicit Store(SimulatedWorkers& workers)
       : workers_(workers),
         optimizer_(workers.options_.optimizer, trainable_parameters(*workers.task_.module)) {}
-  Status check(const plan::StepPlan& /*plan*/) const override { return {}; }
   Status perform(const plan::Action& /*action*/, double /*weight*/) override {
     return Status(Code::kBadPlan, "a worker only computes");
   }

@@ -1,0 +1,119 @@
+#include <stormo/train/run/lock_step_run.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <stormo/plan/project.h>
+#include <stormo/train/step/strategy.h>
+
+namespace stormo::train {
+
+Status LockStepRun::prepare() {
+  const plan::StepPlan& plan = run_.setup.plan;
+  agreed_step_ = run_.state.step;
+  steps_overlap_ = longest_delay(plan) > 0;
+  if (is_diverged(plan)) {
+    const auto average =
+        std::ranges::find(plan.actions, plan::ActionKind::kAverage, &plan::Action::kind);
+    averaging_ = std::make_unique<AveragingSchedule>(run_.options.averaging, average->every);
+  }
+  return CommonRun::prepare();
+}
+
+Status LockStepRun::train() {
+  try_overlap();
+  if (averaging_) STORMO_RETURN_IF_ERROR(follow_period());
+  return CommonRun::train();
+}
+
+Status LockStepRun::train_some(const std::string& section) {
+  STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+  return agrees_ ? meet(section, /*agreed=*/true) : progress_.show(/*agreed=*/false);
+}
+
+Status LockStepRun::train_one_step() {
+  begin_step(run_.state.step + 1);
+  agrees_ = false;
+  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome,
+                          model_.runner().step(run_.learning_rate, next_step()));
+  STORMO_RETURN_IF_ERROR(end_step(outcome));
+  return overlap_ ? try_other_plan() : Status();
+}
+
+StepAt LockStepRun::next_step() const {
+  const std::int64_t number = run_.state.step + 1;
+  const bool every = averaging_ ? averaging_->is_warmup(number) : !steps_overlap_;
+  return {.number = number, .closes = number == run_.next_common_step() || every};
+}
+
+// Every rank learns the exact mean loss of the step, or of all since the ranks agreed before.
+Status LockStepRun::agree(const StepOutcome& mine) {
+  agrees_ = true;
+  round_.loss_sum += mine.loss_sum;
+  round_.samples += mine.samples;
+  std::optional<double> squares;
+  if (averaging_) squares = model_.store().consensus_squares();
+  STORMO_ASSIGN_OR_RETURN(agreed_, agree_on(run_, std::exchange(round_, {}), squares));
+  const auto samples = static_cast<double>(agreed_.samples);
+  run_.step_loss = agreed_.loss_sum / samples;
+  progress_.note_loss(agreed_.loss_sum, samples, run_.state.step + 1 - agreed_step_);
+  run_.end.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
+  return {};
+}
+
+Status LockStepRun::end_step(const StepOutcome& mine) {
+  ++run_.state.step;
+  run_.state.samples += loaded_samples();
+  progress_.log().add(loaded_samples());
+  if (agrees_) return note_agreement();
+  round_.loss_sum += mine.loss_sum;
+  round_.samples += mine.samples;
+  if (!progress_.knows_losses() && round_.samples > 0) {  // then nothing better is known
+    run_.step_loss = round_.loss_sum / static_cast<double>(round_.samples);
+  }
+  return {};
+}
+
+Status LockStepRun::note_agreement() {
+  const std::int64_t steps = run_.state.step - std::exchange(agreed_step_, run_.state.step);
+  if (!averaging_) return {};
+  const int before = averaging_->period();
+  const double distance = std::sqrt(agreed_.squares / data_part(run_.setup.plan.mesh, 0).parts);
+  averaging_->note(distance, steps);
+  return averaging_->period() == before ? Status() : follow_period();
+}
+
+Status LockStepRun::follow_period() {
+  plan::StepPlan plan = run_.setup.plan;
+  for (plan::Action& a : plan.actions) {
+    const bool together =
+        a.kind == plan::ActionKind::kAverage || a.kind == plan::ActionKind::kAgree;
+    if (together) a.every = averaging_->period();
+  }
+  return model_.runner().follow(plan);
+}
+
+// Which form of the plan makes steps shortest is found out by the first steps, between which ranks
+// compare their times.
+void LockStepRun::try_overlap() {
+  const Overlap wanted = overlap_of(run_.options.gradients);
+  if (wanted.kind != Overlap::Kind::kMeasured || !may_overlap(run_.setup.plan)) return;
+  const std::int64_t bytes = bytes_of(trainable_parameters(*run_.setup.task.module));
+  overlap_ = std::make_unique<OverlapTrial>(run_.world, wanted, bytes);
+}
+
+Status LockStepRun::try_other_plan() {
+  STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(run_.world));
+  if (!changed) return {};
+  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan plan,
+                          overlapped(run_.setup.plan, overlap_->current()));
+  return model_.runner().follow(plan);
+}
+
+Status LockStepRun::note_end() {
+  if (averaging_) run_.end.averaging = averaging_->record();
+  return CommonRun::note_end();
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <stormo/train/reduction/overlap_trial.h>
+#include <stormo/train/run/averaging_schedule.h>
+#include <stormo/train/run/common_run.h>
+
+namespace stormo::train {
+
+/// A run whose ranks do the same steps. They agree in each of them, or in some where steps overlap
+/// or parameters diverge.
+class LockStepRun final : public CommonRun {
+ public:
+  explicit LockStepRun(RunSetup& setup) : CommonRun(setup) {}
+
+ private:
+  Status prepare() override;
+  Status train() override;
+  Status train_some(const std::string& section) override;
+  Status agree(const StepOutcome& mine) override;
+  Status note_end() override;
+  Status train_one_step();
+  StepAt next_step() const;
+  Status end_step(const StepOutcome& mine);
+  Status note_agreement();
+  Status follow_period();
+  void try_overlap();
+  Status try_other_plan();
+
+  std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
+  std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
+  bool steps_overlap_ = false;
+  bool agrees_ = false;           // in this step
+  std::int64_t agreed_step_ = 0;  // after which all ranks agreed last
+};
+
+}  // namespace stormo::train

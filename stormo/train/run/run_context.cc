@@ -1,0 +1,101 @@
+#include <stormo/train/run/run_context.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <span>
+#include <utility>
+
+#include <stormo/plan/project.h>
+#include <stormo/server/worker/worker_session.h>
+#include <stormo/train/optimizer/learning_rate.h>
+#include <stormo/train/sampling.h>
+
+namespace stormo::train {
+namespace {
+
+/// Stages of a pipeline compute the same samples. A worker's mesh has its own ranks only.
+data::Sampler sampler_of(const RunSetup& setup) {
+  const TrainerOptions& o = setup.options;
+  plan::Part mine = data_part(setup.plan.mesh, setup.world.rank());
+  if (o.session) {
+    mine.index += o.session->worker() * mine.parts;
+    mine.parts *= o.session->workers();
+  }
+  return make_sampler(*setup.train, o, mine.index, mine.parts);
+}
+
+}  // namespace
+
+RunContext::RunContext(RunSetup& s)
+    : setup(s),
+      world(s.world),
+      options(s.options),
+      sampler(sampler_of(s)),
+      steps(options.steps),
+      state(world, *s.task.module, options, sampler),
+      lanes(world.rank()),
+      leads(!s.left) {
+  lanes.pass_to(s.sink);
+  world.set_sink(&lanes);
+}
+
+observe::RunObserver& RunContext::observer() const {
+  static observe::RunObserver silent;
+  return setup.observer != nullptr && world.rank() == 0 ? *setup.observer : silent;
+}
+
+void RunContext::warn(std::string kind, std::string message) const {
+  observer().on_warning(
+      {.kind = std::move(kind), .step = state.step, .message = std::move(message)});
+}
+
+int RunContext::hosts() const {
+  return options.session ? options.session->hosts() : world.cross_size();
+}
+
+double RunContext::rate_of(std::int64_t step) const {
+  const double peak =
+      scaled_learning_rate(options.learning_rate, options.optimizer.lr, options.global_batch);
+  return train::learning_rate(options.learning_rate, peak, step, steps);
+}
+
+std::int64_t RunContext::next_common_step() const {
+  std::int64_t next = steps;
+  for (const std::int64_t every :
+       {options.eval_every, options.verify_every,
+        options.checkpoint.directory.empty() ? 0 : options.checkpoint.every}) {
+    if (every > 0) next = std::min(next, (state.step / every + 1) * every);
+  }
+  return next;
+}
+
+Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine,
+                           std::optional<double> squares) {
+  int stop = StopSignal::received();
+  const bool usr1 = StopSignal::take_usr1();
+  if (usr1 && stop == 0 && run.options.on_usr1 == OnUsr1::kSaveAndExit) stop = SIGUSR1;
+  const bool save_failed = run.world.rank() == 0 && run.state.save_failed();
+  constexpr std::size_t kStops = StopSignal::kSignals.size();
+  std::array<double, kAgreedNumbers + 1> sums{
+      mine.loss_sum, static_cast<double>(mine.samples),
+      usr1 && run.options.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0, save_failed ? 1.0 : 0.0};
+  for (std::size_t i = 0; i < kStops; ++i)
+    sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
+  sums.back() = squares.value_or(0);
+  const std::size_t count = squares ? sums.size() : kAgreedNumbers;
+  STORMO_RETURN_IF_ERROR(
+      run.world.all_reduce(std::span<double>(sums).first(count), comm::ReduceOp::kSum));
+  const auto stops = std::span(sums).subspan<4, kStops>();
+  const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
+  if (run.state.step < run.steps && told != stops.end()) {
+    run.signal = StopSignal::kSignals[static_cast<std::size_t>(told - stops.begin())];
+  }
+  return Agreement{.loss_sum = sums[0],
+                   .samples = static_cast<std::int64_t>(sums[1]),
+                   .save_now = sums[2] > 0,
+                   .save_failed = sums[3] > 0,
+                   .squares = sums.back()};
+}
+
+}  // namespace stormo::train

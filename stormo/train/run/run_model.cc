@@ -1,0 +1,89 @@
+#include <stormo/train/run/run_model.h>
+
+#include <cstdint>
+#include <utility>
+
+#include <stormo/plan/project.h>
+#include <stormo/train/agreement/replica_check.h>
+#include <stormo/train/state/checkpoint.h>
+#include <stormo/train/step/strategy.h>
+
+namespace stormo::train {
+namespace {
+
+/// What a model that was made in parts may take as a whole, for its sample.
+constexpr std::int64_t kMostWholeBytes = 256 << 20;
+
+}  // namespace
+
+// Where some rank lacks values, none has all of them later, unless each needs them.
+Status RunModel::make_parameters() {
+  const std::shared_ptr<torch::nn::Module>& module = run_.setup.task.module;
+  const plan::StepPlan& plan = run_.setup.plan;
+  const std::shared_ptr<model::Chain> in_parts = SegmentParts::chain_of(module, plan);
+  const auto chain = std::dynamic_pointer_cast<model::Chain>(module);
+  std::int64_t lacks = chain != nullptr && chain->lacks_values() ? 1 : 0;
+  if (in_parts != nullptr) {
+    STORMO_RETURN_IF_ERROR(
+        run_.world.all_reduce(std::span<std::int64_t>(&lacks, 1), comm::ReduceOp::kMax));
+    made_in_parts_ = lacks > 0;
+  } else if (lacks > 0) {
+    // others get them from rank 0
+    for (std::size_t s = 0; s < chain->segments().size(); ++s) {
+      if (!chain->lacks_values(s)) continue;
+      const bool makes = run_.world.rank() == 0 && !run_.options.resume;
+      makes ? chain->make_values(s) : chain->give_memory(s);
+    }
+  }
+  STORMO_RETURN_IF_ERROR(run_.state.start(in_parts != nullptr));
+  groups_ = std::make_unique<AxisGroups>(run_.world, plan);
+  groups_->set_sink(&run_.lanes);
+  MaterializeSegment bring;
+  if (in_parts != nullptr) {
+    bring = [&](std::size_t segment) { run_.state.materialize_segment(*in_parts, segment); };
+  }
+  store_ = make_store(plan, *groups_, module, run_.options, run_.setup.facts, bring);
+  store_->set_sink(&run_.lanes);
+  if (in_parts != nullptr) parts_.emplace(*in_parts, *store_);
+  if (run_.setup.task.autocast == torch::kHalf) {
+    scaler_ = std::make_unique<GradScaler>(run_.world, run_.options.loss_scale);
+  }
+  STORMO_RETURN_IF_ERROR(run_.state.attach(*store_, scaler_.get()));
+  return keeps_residuals(plan) ? run_.state.load_residuals().within("resume") : Status();
+}
+
+Status RunModel::make_runner(RunnerParts parts) {
+  const plan::StepPlan& plan = run_.setup.plan;
+  if (plan.mesh.find(plan::kContextAxis) >= 0) {
+    STORMO_ASSIGN_OR_RETURN(parts.context, groups_->over({plan::kContextAxis}));
+  }
+  STORMO_ASSIGN_OR_RETURN(grid_, groups_->grid());
+  parts.grid = grid_ ? &*grid_ : nullptr;
+  parts.before_update = [this] { run_.state.before_update(); };
+  parts.scaler = scaler_.get();
+  parts.clip_norm = run_.options.clip_norm;
+  parts.done = run_.setup.done;
+  STORMO_ASSIGN_OR_RETURN(runner_, Runner::create(plan, run_.world.rank(), std::move(parts)));
+  return {};
+}
+
+void RunModel::pass_no_events() {
+  if (groups_) groups_->set_sink(nullptr);
+}
+
+// No rank need have memory for all of a model that was made in parts.
+std::shared_ptr<void> RunModel::whole() {
+  std::int64_t bytes = 0;
+  for (const plan::ParameterShape* p : flatten(run_.setup.plan.model)) {
+    bytes += p->elements * static_cast<std::int64_t>(size_of(p->dtype));
+  }
+  return made_in_parts_ && bytes > kMostWholeBytes ? nullptr : store_->readable();
+}
+
+Result<std::string> RunModel::check_weights() {
+  STORMO_RETURN_IF_ERROR(run_.state.share_buffers());
+  return check_replicas(
+      run_.world, parts_ ? parts_->tensors() : visit_all(named_state(*run_.setup.task.module)));
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <stormo/base/status.h>
+#include <stormo/tensor/grid.h>
+#include <stormo/train/autograd/precision.h>
+#include <stormo/train/evaluation/segment_parts.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/run/run_context.h>
+#include <stormo/train/step/runner.h>
+#include <stormo/train/world/axis_groups.h>
+
+namespace stormo::train {
+
+/// The model of a run on this rank: its parameters, the groups of ranks that compute it, and the
+/// Runner of its steps. Every member function is a collective, unless noted otherwise.
+class RunModel {
+ public:
+  /// `run` is borrowed.
+  explicit RunModel(RunContext& run) : run_(run) {}
+
+  /// Makes the store, of a checkpoint or of the initial values.
+  Status make_parameters();
+  /// Makes the Runner. `parts`: load and agree; the rest is filled in.
+  Status make_runner(RunnerParts parts);
+
+  // Not collectives.
+  ParameterStore& store() { return *store_; }
+  AxisGroups& groups() { return *groups_; }
+  Runner& runner() { return *runner_; }
+  /// Null: each rank evaluates the whole model.
+  SegmentParts* parts() { return parts_ ? &*parts_ : nullptr; }
+  /// Whether no rank has ever had the whole.
+  bool was_made_in_parts() const { return made_in_parts_; }
+  void pass_no_events();
+
+  /// All parameters can be read while the result lives, unless parts() shows them.
+  std::shared_ptr<void> readable() { return parts_ ? nullptr : store_->readable(); }
+  /// Where ranks have parts: all parameters can be read while it lives; null for a model that is
+  /// too large.
+  std::shared_ptr<void> whole();
+  /// That the weights are equal on all ranks. Returns their hash.
+  Result<std::string> check_weights();
+
+ private:
+  RunContext& run_;
+  std::unique_ptr<AxisGroups> groups_;
+  std::optional<tensor::Grid> grid_;  // this rank has some places of its samples
+  std::unique_ptr<ParameterStore> store_;
+  std::optional<SegmentParts> parts_;  // ranks have parts of the model
+  bool made_in_parts_ = false;
+  std::unique_ptr<GradScaler> scaler_;  // in float16
+  std::unique_ptr<Runner> runner_;
+};
+
+}  // namespace stormo::train

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/observe/records.h>
+#include <stormo/train/record/step_log.h>
+#include <stormo/train/run/run_context.h>
+
+namespace stormo::train {
+
+/// What a run says of itself while it trains: steps, times of ranks, and what may be going wrong.
+class RunProgress {
+ public:
+  /// `run` is borrowed.
+  explicit RunProgress(RunContext& run);
+
+  /// When all is made: what is trained, and what is known to be in vain. A collective.
+  Status start();
+  /// Shows the last step, in the log if that is due. `agreed`: all ranks come here, behind a step
+  /// in which they agreed; then it is a collective. `last`: of the run.
+  Status show(bool agreed, bool last = false);
+  /// Steps of whose mean loss this rank knows.
+  void note_loss(double loss_sum, double samples, std::int64_t steps);
+  bool knows_losses() const { return recent_loss_.steps() > 0; }
+  /// At the end: whether the model has learned anything.
+  void warn_at_chance() const;
+  /// What is known of the whole run.
+  void note_end(observe::EndRecord& end) const;
+  StepLog& log() { return log_; }
+
+ private:
+  void warn_at_start() const;
+  void show_step(observe::StepRecord record, bool logged);
+  Status gather_shares(observe::StepRecord& record);
+
+  RunContext& run_;
+  StepLog log_;
+  RecentLoss recent_loss_;
+  LossWatch loss_watch_;
+  std::vector<std::string> hosts_;  // by rank, where there are several
+  bool steps_overlap_;
+  TimePoint started_;
+  TimePoint shown_{};
+  bool log_is_due_ = false;
+};
+
+}  // namespace stormo::train
