@@ -15,6 +15,7 @@
 #include <stormo/checkpoint/exchange.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/writer.h>
+#include <stormo/plan/project.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
@@ -54,6 +55,22 @@ std::string state_json(const TrainerOptions& options, const data::EpochLayout& l
 
 std::string saved_residual(Rank rank, const std::string& key) {
   return optimizer_key(kResidualSlot, "rank" + std::to_string(rank) + "." + key);
+}
+
+/// The rank whose value of a module's buffer counts: of its stage the first one. Of what differs
+/// between replicas the first one's counts, whose ranks are the first ones.
+Rank owner_of_buffer(const ParameterStore& store, const std::string& name) {
+  if (!store.made_for()) return 0;
+  const plan::StepPlan& plan = store.made_for()->plan;
+  const std::vector<plan::Axis>& axes = plan.mesh.axes;
+  int ranks_of_stage = 1;
+  for (std::size_t inner = axes.size(); inner-- > 0 && axes[inner].name != plan::kStageAxis;) {
+    ranks_of_stage *= axes[inner].size;
+  }
+  for (const plan::SegmentShape& s : plan.model.segments) {
+    if (name.starts_with(s.name + ".")) return s.stage * ranks_of_stage;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -393,7 +410,7 @@ Result<std::string> RunState::finish_save() {
 Status RunState::share_buffers() {
   std::map<Rank, Tensors> by_owner;
   for (const auto& b : module_.named_buffers()) {
-    by_owner[store_->owner_of_buffer(b.key())].emplace(b.key(), b.value());
+    by_owner[owner_of_buffer(*store_, b.key())].emplace(b.key(), b.value());
   }
   for (const auto& [owner, buffers] : by_owner) {
     STORMO_RETURN_IF_ERROR(broadcast_values(world_, buffers, owner));

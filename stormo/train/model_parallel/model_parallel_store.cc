@@ -80,7 +80,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
   if (is_sharded_) {
     shard(plan, module, options, sharding, keep_part);
   } else {
-    for (std::size_t s = 0; s < segments_.size(); ++s) keep_part(s);
+    for (std::size_t s = 0; s < reads_.size(); ++s) keep_part(s);
     if (is_remote(plan)) {
       serve_part(*module, serve);
     } else {
@@ -88,12 +88,14 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     }
   }
   own_->on_done([this](const plan::Action& a) { done(a); });
+  set_served(own_->served());
   compute_alone(all(), false);
 }
 
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                                        const std::shared_ptr<torch::nn::Module>& module)
-    : groups_(groups),
+    : ParameterStore(/*whole=*/false, /*always_readable=*/false),
+      groups_(groups),
       axes_(model_axes(plan.mesh)),
       reads_(parameters_read(plan.model)),
       is_sharded_(plan.mesh.find(parallel::kShardAxis) >= 0),
@@ -107,7 +109,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     split_.emplace(*tensor_, plan.sequence_parallel);
     chain_ = std::dynamic_pointer_cast<model::Chain>(module);
   }
-  for (const plan::SegmentShape& s : plan.model.segments) segments_.emplace_back(s.name, s.stage);
+  set_cut({.stages = link_ ? &*link_ : nullptr, .split = split_ ? &*split_ : nullptr});
 }
 
 void ModelParallelStore::add_segment(
@@ -233,6 +235,7 @@ void ModelParallelStore::follow(const plan::StepPlan& plan) { own_->follow(witho
 Status ModelParallelStore::perform(const plan::Action& action, double weight) {
   if (!is_sum(action)) {
     STORMO_RETURN_IF_ERROR(own_->perform(action, weight));
+    set_consensus_squares(own_->consensus_squares());
     if (action.kind != plan::ActionKind::kPull) return {};
     STORMO_RETURN_IF_ERROR(give_whole_values());
     return give_tied_values();
@@ -284,20 +287,6 @@ Result<double> ModelParallelStore::gradient_norm() {
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(over));
   STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(&sum, 1), comm::ReduceOp::kSum));
   return std::sqrt(sum);
-}
-
-// Of the first replica, whose ranks are the first ones.
-Rank ModelParallelStore::owner_of_buffer(const std::string& name) const {
-  const plan::Mesh& mesh = groups_.mesh();
-  int ranks_of_stage = 1;
-  for (std::size_t inner = mesh.axes.size();
-       inner-- > 0 && mesh.axes[inner].name != plan::kStageAxis;) {
-    ranks_of_stage *= mesh.axes[inner].size;
-  }
-  for (const auto& [segment, stage] : segments_) {
-    if (name.starts_with(segment + ".")) return stage * ranks_of_stage;
-  }
-  return 0;
 }
 
 std::vector<std::size_t> ModelParallelStore::read_by(plan::Range segments) const {
@@ -356,7 +345,7 @@ void ModelParallelStore::join_slices(const std::vector<std::size_t>& parameters)
 void ModelParallelStore::compute_alone(plan::Range segments, bool alone) {
   if (chain_ == nullptr) return;
   for (int s = segments.first; s <= segments.last; ++s) {
-    chain_->segments()[static_cast<std::size_t>(s)]->compute_with(alone ? nullptr : split_group());
+    chain_->segments()[static_cast<std::size_t>(s)]->compute_with(alone ? nullptr : cut().split);
   }
 }
 

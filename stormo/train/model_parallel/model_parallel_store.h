@@ -48,27 +48,11 @@ class ModelParallelStore final : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return own_->update(range, rate);
   }
-  Status push(const plan::Action& action, const StepRate& rate, double weight) override {
-    return own_->push(action, rate, weight);
-  }
-  Status leave() override { return own_->leave(); }
-  Status join() override { return own_->join(); }
-  /// Of the shards of this rank's part.
-  Result<std::vector<ShardReport>> shard_reports() const override { return own_->shard_reports(); }
-  double consensus_squares() const override { return own_->consensus_squares(); }
   void zero_grad() override;
-  StageLink* stages() override { return link_ ? &*link_ : nullptr; }
-  const tensor::TensorParallelGroup* split_group() const override {
-    return split_ ? &*split_ : nullptr;
-  }
-  Rank owner_of_buffer(const std::string& name) const override;
-
-  bool always_readable() const override { return false; }
   std::shared_ptr<void> readable() override;
   std::shared_ptr<void> readable_segments(plan::Range segments) override;
   void keep_values() override;
   Optimizer& optimizer() override { return own_->optimizer(); }
-  bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
   TensorMap residuals() const override { return own_->residuals(); }
@@ -89,7 +73,7 @@ class ModelParallelStore final : public ParameterStore {
 
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module);
-  plan::Range all() const { return {0, static_cast<int>(segments_.size()) - 1}; }
+  plan::Range all() const { return {0, static_cast<int>(reads_.size()) - 1}; }
   int stage() const { return link_ ? link_->stage() : 0; }
   bool is_own(const Parameter& p) const { return p.stages.front() == stage(); }
   bool has(const Parameter& p) const;
@@ -144,9 +128,8 @@ class ModelParallelStore final : public ParameterStore {
   comm::Communicator* tensor_ = nullptr;  // computes layers together
   std::optional<StageLink> link_;
   std::optional<tensor::TensorParallelGroup> split_;
-  std::shared_ptr<model::Chain> chain_;                // null: nothing is split
-  std::vector<std::pair<std::string, int>> segments_;  // names, and their stages
-  std::vector<std::vector<int>> reads_;                // parameters, by segment
+  std::shared_ptr<model::Chain> chain_;  // null: nothing is split
+  std::vector<std::vector<int>> reads_;  // parameters, by segment
   std::vector<Parameter> parameters_;
   std::map<std::string, std::size_t, std::less<>> numbers_;  // of the parameters, by name
   std::unique_ptr<ParameterStore> own_;                      // of this rank's part

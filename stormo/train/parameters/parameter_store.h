@@ -49,6 +49,90 @@ struct MadeFor {
   bool worker_copies = false;  ///< a worker of servers trains a copy of its own
 };
 
+/// What a rank holds of a model and its optimizer's state between steps: it is read, saved and
+/// resumed from. All functions are collectives unless noted otherwise.
+class HeldState {
+ public:
+  virtual ~HeldState() = default;
+  HeldState(const HeldState&) = delete;
+  HeldState& operator=(const HeldState&) = delete;
+
+  /// While the result lives, the module's parameters are whole and equal on all ranks, and its own
+  /// forward can be used. Between steps only; no step may start while it lives. It does not change
+  /// what is trained later.
+  virtual std::shared_ptr<void> readable() { return nullptr; }
+  /// The same for the parameters that `segments` read, and their forward. One range at a time.
+  virtual std::shared_ptr<void> readable_segments(plan::Range /*segments*/) { return readable(); }
+  /// Makes the module keep its values after this object is destroyed; otherwise they are undefined
+  /// then, unless always_readable(). No training is possible afterwards.
+  virtual void keep_values() {}
+  /// What this rank must save where the state is not whole(). The pieces of all ranks cover every
+  /// trainable parameter and its optimizer state exactly once; some may be empty. Frozen parameters
+  /// are among them unless always_readable(): then the module has them, the same on all ranks. A
+  /// parameter has no optimizer state before its first update. The tensors change with the next
+  /// update. Not a collective.
+  virtual std::vector<TensorPiece> pieces() const { return {}; }
+  /// Reads the optimizer state of the elements that this rank owns, before the first step. The
+  /// parameters are those that the module had when the store was made. Training continues bit for
+  /// bit as if it had not ended, on the same ranks. Not a collective.
+  virtual Status load_state(const ReadState&) { return {}; }
+  /// What codecs of gradients have lost on this rank and keep for the next step, by what it is of;
+  /// copies. Not a collective.
+  virtual TensorMap residuals() const { return {}; }
+  /// Before follow(): goes on with these, as far as the plan cuts gradients alike. Not a
+  /// collective.
+  virtual void keep_residuals(TensorMap /*kept*/) {}
+
+  // Not collectives.
+  /// Whether every rank has the whole state. Then use its optimizer to save and load it, else
+  /// pieces() and load_state().
+  bool whole() const { return whole_; }
+  /// Whether the module's parameters can be read at any time between steps. Otherwise they can be
+  /// read only while the object that readable() returns lives.
+  bool always_readable() const { return always_readable_; }
+
+ protected:
+  explicit HeldState(bool whole = true, bool always_readable = true)
+      : whole_(whole), always_readable_(always_readable) {}
+
+ private:
+  bool whole_;
+  bool always_readable_;
+};
+
+/// A worker of servers: what a store does besides where they hold the parameters. No function is a
+/// collective.
+class ServedWorker {
+ public:
+  virtual ~ServedWorker() = default;
+  /// Performs kPush: gives the gradients of the range, which count for `weight` in an average, to
+  /// the servers, which update. rate.loss is that of the step.
+  virtual Status push(const plan::Action& action, const StepRate& rate, double weight) = 0;
+  /// With the policy portions: what the next push is the gradient of. Batches are counted from the
+  /// first step of the run.
+  virtual void begin_portion(int portion, std::uint64_t batch) = 0;
+  /// This rank makes no steps until join(), and nobody waits for it.
+  virtual Status leave() = 0;
+  virtual Status join() = 0;
+  /// Whether this rank's events were recorded, as far as that was wanted.
+  virtual Status record_status() const = 0;
+  /// A shard of the servers, as they see it.
+  struct ShardReport {
+    std::uint64_t bytes = 0;  ///< of its parameters
+    protocol::ShardState state;
+  };
+  /// Of all shards, in order.
+  virtual Result<std::vector<ShardReport>> shard_reports() const = 0;
+};
+
+/// What a rank has of a model that is cut.
+struct ModelCut {
+  /// Sends tensors to other stages of a pipeline; null: there is none.
+  StageLink* stages = nullptr;
+  /// Computes layers together; null: none.
+  const tensor::TensorParallelGroup* split = nullptr;
+};
+
 /// The parameters of a model and their optimizer state on one rank: replicated, in one copy per
 /// host, or sharded. It performs the actions of a plan that depend on this placement; the Runner
 /// does not depend on strategies otherwise. All functions are collectives unless noted otherwise.
@@ -59,12 +143,8 @@ struct MadeFor {
 /// MaterializeSegment brings those of one segment at a time, of which the rank keeps its part.
 /// After every step the values are equal on all ranks; where parameters diverge, after every
 /// kAverage; with a centre, while readable() shows it.
-class ParameterStore {
+class ParameterStore : public HeldState {
  public:
-  virtual ~ParameterStore() = default;
-  ParameterStore(const ParameterStore&) = delete;
-  ParameterStore& operator=(const ParameterStore&) = delete;
-
   /// Sets the function that is called for each action when it is done. Not a collective.
   void on_done(DoneAction done) { done_ = std::move(done); }
   /// Receives Events of parts of an action; null: none. Borrowed. Not a collective.
@@ -93,80 +173,24 @@ class ParameterStore {
   /// Performs kUpdate on the part of the range that this rank owns. Not a collective, except for
   /// rules that need norms.
   virtual Status update(const ParameterRange& range, const StepRate& rate) = 0;
-  /// Performs kPush: gives the gradients of the range, which count for `weight` in an average, to
-  /// the servers, which update. rate.loss is that of the step. Not a collective.
-  virtual Status push(const plan::Action& /*action*/, const StepRate& /*rate*/, double /*weight*/) {
-    return Status(Code::kBadPlan, "this store has no servers");
-  }
-  /// With servers and the policy portions: what the next push is the gradient of. Batches are
-  /// counted from the first step of the run. Not a collective.
-  virtual void begin_portion(int /*portion*/, std::uint64_t /*batch*/) {}
-  /// With servers: this rank makes no steps until join(), and nobody waits for it. Not a
-  /// collective.
-  virtual Status leave() { return {}; }
-  virtual Status join() { return {}; }
-  /// With servers: whether this rank's events were recorded, as far as that was wanted. Not a
-  /// collective.
-  virtual Status record_status() const { return {}; }
-  /// A shard of the servers, as they see it.
-  struct ShardReport {
-    std::uint64_t bytes = 0;  ///< of its parameters
-    protocol::ShardState state;
-  };
-  /// With servers: of all shards, in order. Not a collective.
-  virtual Result<std::vector<ShardReport>> shard_reports() const {
-    return std::vector<ShardReport>();
-  }
-  /// Where parameters diverge: this rank's part of the sum over replicas of |w_r - mean w|^2,
-  /// before the last kAverage. Not a collective.
-  virtual double consensus_squares() const { return 0; }
-  /// Of a stage of a pipeline: what sends tensors to other stages; else null. Not a collective.
-  virtual StageLink* stages() { return nullptr; }
-  /// Where layers are computed by several ranks together: this rank's group of them; else null. Not
-  /// a collective.
-  virtual const tensor::TensorParallelGroup* split_group() const { return nullptr; }
-  /// The rank whose value of a module's buffer counts; of what differs between replicas the first
-  /// one's counts. Not a collective.
-  virtual Rank owner_of_buffer(const std::string& /*name*/) const { return 0; }
   /// Called at the end of a step: frees the gradients of the module. Not a collective.
   virtual void zero_grad() { optimizer().zero_grad(); }
-
-  /// Whether the module's parameters can be read at any time between steps. Otherwise they can be
-  /// read only while the object that readable() returns lives. Not a collective.
-  virtual bool always_readable() const { return true; }
-  /// While the result lives, the module's parameters are whole and equal on all ranks, and its own
-  /// forward can be used. Between steps only; no step may start while it lives. It does not change
-  /// what is trained later.
-  virtual std::shared_ptr<void> readable() { return nullptr; }
-  /// The same for the parameters that `segments` read, and their forward. One range at a time.
-  virtual std::shared_ptr<void> readable_segments(plan::Range /*segments*/) { return readable(); }
-  /// Makes the module keep its values after this object is destroyed; otherwise they are undefined
-  /// then, unless always_readable(). No training is possible afterwards.
-  virtual void keep_values() {}
-
   virtual Optimizer& optimizer() = 0;
-  /// Whether every rank has the whole state. Then use optimizer() to save and load it, else
-  /// pieces() and load_state().
-  virtual bool whole() const { return true; }
-  /// What this rank must save where the state is not whole(). The pieces of all ranks cover every
-  /// trainable parameter and its optimizer state exactly once; some may be empty. Frozen parameters
-  /// are among them unless always_readable(): then the module has them, the same on all ranks. A
-  /// parameter has no optimizer state before its first update. The tensors change with the next
-  /// update. Not a collective.
-  virtual std::vector<TensorPiece> pieces() const { return {}; }
-  /// Reads the optimizer state of the elements that this rank owns, before the first step. The
-  /// parameters are those that the module had when the store was made. Training continues bit for
-  /// bit as if it had not ended, on the same ranks. Not a collective.
-  virtual Status load_state(const ReadState&) { return {}; }
-  /// What codecs of gradients have lost on this rank and keep for the next step, by what it is of;
-  /// copies. Not a collective.
-  virtual TensorMap residuals() const { return {}; }
-  /// Before follow(): goes on with these, as far as the plan cuts gradients alike. Not a
-  /// collective.
-  virtual void keep_residuals(TensorMap /*kept*/) {}
+
+  // Not collectives.
+  /// Null without servers of the parameters.
+  ServedWorker* served() const { return served_; }
+  const ModelCut& cut() const { return cut_; }
+  /// Where parameters diverge: this rank's part of the sum over replicas of |w_r - mean w|^2,
+  /// before the last kAverage.
+  double consensus_squares() const { return consensus_squares_; }
 
  protected:
-  ParameterStore() = default;
+  explicit ParameterStore(bool whole = true, bool always_readable = true)
+      : HeldState(whole, always_readable) {}
+  void set_served(ServedWorker* served) { served_ = served; }
+  void set_cut(const ModelCut& cut) { cut_ = cut; }
+  void set_consensus_squares(double squares) { consensus_squares_ = squares; }
   /// Calls the listener of on_done().
   void done(const plan::Action& action) const {
     if (done_) done_(action);
@@ -177,6 +201,9 @@ class ParameterStore {
   std::optional<MadeFor> made_for_;
   DoneAction done_;
   Sink* sink_ = nullptr;
+  ServedWorker* served_ = nullptr;
+  ModelCut cut_;
+  double consensus_squares_ = 0;
 };
 
 }  // namespace stormo::train

@@ -23,7 +23,7 @@ Status RoundsRun::train_some(const std::string& section) {
 }
 
 Status RoundsRun::train_round() {
-  STORMO_RETURN_IF_ERROR(model_.store().join());
+  STORMO_RETURN_IF_ERROR(model_.store().served()->join());
   STORMO_RETURN_IF_ERROR(run_.world.barrier());  // an average waits for all that have joined
   const std::int64_t target = run_.next_common_step();
   std::int64_t& step = run_.state.step;
@@ -41,7 +41,7 @@ Status RoundsRun::train_round() {
     if (usr1 || StopSignal::received() != 0) workers_->call();
     if (step < target) STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/false));
   }
-  STORMO_RETURN_IF_ERROR(model_.store().leave());
+  STORMO_RETURN_IF_ERROR(model_.store().served()->leave());
   return end_round();
 }
 
@@ -102,7 +102,7 @@ Status RoundsRun::end_round() {
 
 Status RoundsRun::note_end() {
   STORMO_RETURN_IF_ERROR(CommonRun::note_end());
-  return note_servers(run_, model_.store());
+  return note_servers(run_, *model_.store().served());
 }
 
 }  // namespace stormo::train

@@ -12,18 +12,18 @@
 namespace stormo::train {
 
 /// For another rank of the worker.
-static void fields(auto& visit, transport::Like<ParameterStore::ShardReport> auto& shard) {
+static void fields(auto& visit, transport::Like<ServedWorker::ShardReport> auto& shard) {
   visit("report of a shard", shard.bytes, shard.state);
 }
 
 namespace {
 
-using Shards = std::vector<ParameterStore::ShardReport>;
+using Shards = std::vector<ServedWorker::ShardReport>;
 
 /// By rank of a worker that is cut; else those of this rank alone. The first rank of a worker gets
 /// those of all its ranks.
-Result<std::vector<Shards>> shards_of_parts(RunContext& run, const ParameterStore& store) {
-  STORMO_ASSIGN_OR_RETURN(Shards own, store.shard_reports());
+Result<std::vector<Shards>> shards_of_parts(RunContext& run, const ServedWorker& worker) {
+  STORMO_ASSIGN_OR_RETURN(Shards own, worker.shard_reports());
   std::vector<Shards> out;
   if (model_axes(run.setup.plan.mesh).empty()) {
     out.push_back(std::move(own));
@@ -40,8 +40,8 @@ Result<std::vector<Shards>> shards_of_parts(RunContext& run, const ParameterStor
 }  // namespace
 
 // Shard s lies on server s % processes; that of a part on the part's server of this number.
-Status note_servers(RunContext& run, const ParameterStore& store) {
-  STORMO_ASSIGN_OR_RETURN(const std::vector<Shards> parts, shards_of_parts(run, store));
+Status note_servers(RunContext& run, const ServedWorker& worker) {
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Shards> parts, shards_of_parts(run, worker));
   std::vector<protocol::Staleness> staleness;
   std::vector<observe::ServerRecord>& servers = run.end.servers;
   const auto processes = static_cast<std::size_t>(run.options.servers.processes);

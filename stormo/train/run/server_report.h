@@ -8,6 +8,6 @@ namespace stormo::train {
 
 /// At the end of a run with servers: what each of them has done, and how stale the gradients of
 /// each worker were. A collective.
-Status note_servers(RunContext& run, const ParameterStore& store);
+Status note_servers(RunContext& run, const ServedWorker& worker);
 
 }  // namespace stormo::train

@@ -101,7 +101,7 @@ Result<bool> SessionRun::take_turn(SessionSteps& s) {
     const bool is_over = turn.all_done || turn.stop_signal != 0;
     // with portions nobody waits for it at the shards
     if ((is_over || s.terms.portions == 0) && std::exchange(s.member, false)) {
-      STORMO_RETURN_IF_ERROR(model_.store().leave());
+      STORMO_RETURN_IF_ERROR(model_.store().served()->leave());
     }
     if (is_over) {
       STORMO_RETURN_IF_ERROR(end_session(turn));
@@ -121,11 +121,11 @@ Status SessionRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
   const auto step = static_cast<std::int64_t>(s.task.step);
   const bool own = s.terms.portions == 0 && s.task.part == s.session.worker();
   if (s.terms.portions > 0)
-    model_.store().begin_portion(s.task.part, s.task.step - s.terms.first_step);
+    model_.store().served()->begin_portion(s.task.part, s.task.step - s.terms.first_step);
   const std::string section = "step " + std::to_string(step + 1);
   run_.world.set_section(section);
   s.session.pulse().get_on(section);
-  if (!std::exchange(s.member, true)) STORMO_RETURN_IF_ERROR(model_.store().join());
+  if (!std::exchange(s.member, true)) STORMO_RETURN_IF_ERROR(model_.store().served()->join());
   const int streams = random_stream(run_.setup.plan, run_.world.size() - 1) + 1;  // of a worker
   seed_step(run_.options.seed, step,
             s.task.part * streams + random_stream(run_.setup.plan, run_.world.rank()));
@@ -136,7 +136,7 @@ Status SessionRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
                         : StepAt{.number = 1, .closes = true};
   const Result<StepOutcome> done = model_.runner().step(run_.learning_rate, at);
   const bool alone = run_.world.size() == 1;
-  if (alone && done.status().code() == Code::kPeerLost && model_.store().join().ok()) {
+  if (alone && done.status().code() == Code::kPeerLost && model_.store().served()->join().ok()) {
     // it was silent for too long, and others went on without it: what it computed is lost
     model_.store().zero_grad();
     return {};
@@ -252,7 +252,7 @@ Status SessionRun::save_last() {
 }
 
 Status SessionRun::note_end() {
-  STORMO_RETURN_IF_ERROR(note_servers(run_, model_.store()));
+  STORMO_RETURN_IF_ERROR(note_servers(run_, *model_.store().served()));
   STORMO_ASSIGN_OR_RETURN(const server::Ledger::Turn turn, steps_->ledger.look());
   for (const server::Ledger::Losses& l : turn.losses) {
     run_.end.lost_workers.push_back({.worker = l.worker, .lost = l.lost, .came_back = l.came_back});

@@ -101,8 +101,10 @@ Status TrainingRun::finish() {
   end.ranks = ranks_of_workers(run_.options, run_.world.size());
   end.hosts = run_.hosts();
   run_.observer().on_end(end);
-  return model_.store().record_status().within(
-      "--record: the run is done, but its record is not whole");
+  const ServedWorker* const served = model_.store().served();
+  return served == nullptr ? Status()
+                           : served->record_status().within(
+                                 "--record: the run is done, but its record is not whole");
 }
 
 Status TrainingRun::evaluate_at_end(std::shared_ptr<void>& shown) {

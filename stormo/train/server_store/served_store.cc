@@ -53,7 +53,8 @@ ServedStore::ServedStore(const AxisGroups& groups, std::vector<NamedParameter> p
 ServedStore::ServedStore(const AxisGroups& groups, std::vector<NamedParameter> parameters,
                          const OptimizerOptions& optimizer, const TrainerOptions& options,
                          server::Facts facts, const Values& values)
-    : world_(groups.world()),
+    : ParameterStore(/*whole=*/false),
+      world_(groups.world()),
       session_(options.session),
       place_(worker_part(groups.mesh(), world_.rank())),
       worker_(session_ ? session_->worker() : world_.rank() / place_.parts),
@@ -65,6 +66,7 @@ ServedStore::ServedStore(const AxisGroups& groups, std::vector<NamedParameter> p
       pull_(served_, shards_),
       early_push_(served_, shards_, sequence_),
       versions_(served_.shards()) {
+  set_served(this);
   if (!session_) create_shards();
   if (session_ && leads()) share_shards(std::move(facts));
   if (!options.record.empty()) start_record(options);
@@ -426,7 +428,7 @@ Status ServedStore::join() {
   return {};
 }
 
-Result<std::vector<ParameterStore::ShardReport>> ServedStore::shard_reports() const {
+Result<std::vector<ServedWorker::ShardReport>> ServedStore::shard_reports() const {
   std::vector<ShardReport> out;
   for (const auto& shard : shards_) {
     ShardReport& report = out.emplace_back();

@@ -44,7 +44,7 @@ namespace stormo::train {
 ///
 /// Where a worker is cut, each of its ranks has a store of its own part, and a session with the
 /// servers of that part; see ModelParallelStore.
-class ServedStore : public ParameterStore {
+class ServedStore : public ParameterStore, public ServedWorker {
  public:
   /// What is wrong unless all ranks are on one host and share memory.
   static Status needs_one_host();
@@ -71,7 +71,6 @@ class ServedStore : public ParameterStore {
   void keep_values() override { served_.keep_values(); }
   void zero_grad() override;
   FusedOptimizer& optimizer() override { return optimizer_; }
-  bool whole() const override { return false; }
   TensorMap residuals() const override { return reducer_ ? reducer_->residuals() : TensorMap(); }
   void keep_residuals(TensorMap kept) override {
     if (reducer_) reducer_->keep_residuals(std::move(kept));

@@ -150,10 +150,10 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                   "the plan has newest_weights, but with autocast a backward uses 16-bit copies of "
                   "the weights that its forward made");
   }
-  if (num_stages(plan.mesh) > 1 && parts_.store.stages() == nullptr) {
+  if (num_stages(plan.mesh) > 1 && parts_.store.cut().stages == nullptr) {
     return Status(Code::kBadPlan, "the plan has stages, but the store moves nothing between them");
   }
-  if (plan.mesh.find(plan::kTensorAxis) >= 0 && parts_.store.split_group() == nullptr) {
+  if (plan.mesh.find(plan::kTensorAxis) >= 0 && parts_.store.cut().split == nullptr) {
     return Status(Code::kBadPlan, "the plan has slices, but the store has whole parameters");
   }
   if (plan.mesh.find(plan::kContextAxis) >= 0 && (parts_.context == nullptr || !has_segments)) {
@@ -215,7 +215,8 @@ Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
     return outcome_;
   }
   batches_.clear();
-  if (parts_.store.stages() != nullptr) STORMO_RETURN_IF_ERROR(parts_.store.stages()->drain());
+  if (parts_.store.cut().stages != nullptr)
+    STORMO_RETURN_IF_ERROR(parts_.store.cut().stages->drain());
   parts_.store.zero_grad();
   return outcome_;
 }
@@ -230,7 +231,7 @@ Status Runner::finish_batches() {
   }
   batches_.clear();
   if (versions_) versions_->settle();
-  return parts_.store.stages() != nullptr ? parts_.store.stages()->drain() : Status();
+  return parts_.store.cut().stages != nullptr ? parts_.store.cut().stages->drain() : Status();
 }
 
 /// Null: there is none, before the first load or behind the last one.
@@ -308,7 +309,7 @@ Status Runner::pull(const Action& action) {
 
 Status Runner::push(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "push");
-  return parts_.store.push(action, rate(), weight_of_exchange());
+  return parts_.store.served()->push(action, rate(), weight_of_exchange());
 }
 
 Status Runner::average(const Action& action) {

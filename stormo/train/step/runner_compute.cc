@@ -162,7 +162,7 @@ Status Runner::loss(const Action& action) {
   const torch::Tensor& output = m.pieces.back().output;
   m.loss = action.axes.empty()
                ? parts_.task.loss(output, m.batch.target)
-               : parts_.task.split_loss(output, m.batch.target, *parts_.store.split_group());
+               : parts_.task.split_loss(output, m.batch.target, *parts_.store.cut().split);
   const double value = m.loss.item<double>();
   outcome_.loss_sum += loss_share_ * value * static_cast<double>(m.batch.size());
   if (std::isfinite(value)) return {};
@@ -255,7 +255,7 @@ std::uint64_t Runner::key_of(ActionKind kind, int boundary, int micro_batch) con
 Status Runner::move(const Action& action) {
   MicroBatch& m = at(action);
   if (m.batch.size() == 0) return {};
-  StageLink& link = *parts_.store.stages();
+  StageLink& link = *parts_.store.cut().stages;
   const bool activation = action.kind == ActionKind::kMoveActivation;
   const auto [from, to] = ends_of(action);
   const auto stage = [&](int segment) {
@@ -277,7 +277,7 @@ Status Runner::move(const Action& action) {
 Result<torch::Tensor> Runner::moved(ActionKind kind, int boundary, int micro_batch) {
   const int sender = kind == ActionKind::kMoveActivation ? boundary : boundary + 1;
   const Interval interval(parts_.lanes, Lane::kWait, to_string(kind));
-  return parts_.store.stages()->receive(
+  return parts_.store.cut().stages->receive(
       plan_.model.segments[static_cast<std::size_t>(sender)].stage,
       key_of(kind, boundary, micro_batch));
 }

@@ -55,7 +55,7 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
   STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
   const double total_weight = sums[0];
   const std::string algorithm = averaging_algorithm(groups_.mesh());
-  squares_ = 0;
+  double squares = 0;
   for (AveragedState::Array& array : state_.arrays()) {
     torch::Tensor flat = array.flat().mul_(weight);
     const comm::Buffer buffer = tensor::buffer_of(flat);
@@ -66,8 +66,9 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
                                        .algorithm = algorithm},
                                       Deadline::never()));
     flat.mul_(1 / total_weight);
-    squares_ += array.take(flat);
+    squares += array.take(flat);
   }
+  set_consensus_squares(squares);
   state_.end_average(sums);
   return {};
 }

@@ -28,14 +28,12 @@ class AveragedStore final : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return optimizer_->step(rate, range.first, range.last);
   }
-  double consensus_squares() const override { return squares_; }
   Optimizer& optimizer() override { return *optimizer_; }
 
  private:
   const AxisGroups& groups_;
   std::unique_ptr<FusedOptimizer> optimizer_;
   AveragedState state_;
-  double squares_ = 0;
 };
 
 }  // namespace stormo::train

@@ -6,7 +6,8 @@ namespace stormo::train {
 
 HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
                                  const std::vector<NamedParameter>& parameters)
-    : saves_(groups.world().cross_rank() == 0),
+    : ParameterStore(/*whole=*/false),
+      saves_(groups.world().cross_rank() == 0),
       shared_(groups.world(), *groups.over({"host"}).take_or_throw(), parameters),
       optimizer_(options, parameters, shared_.owned(),
                  [&host = shared_.host()](std::span<double> v) {

@@ -30,7 +30,6 @@ class HostSharedStore final : public ParameterStore {
   Status update(const ParameterRange& all, const StepRate& rate) override;
   void zero_grad() override;
   Optimizer& optimizer() override { return optimizer_; }
-  bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
   TensorMap residuals() const override {

@@ -75,7 +75,10 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const plan::StepPlan& plan, const OptimizerOptions& options,
                            const ShardingOptions& sharding, const MaterializeSegment& bring)
-    : groups_(groups), fsdp_(sharding_groups(groups), sharding), units_(fsdp_.units()) {
+    : ParameterStore(/*whole=*/false, /*always_readable=*/false),
+      groups_(groups),
+      fsdp_(sharding_groups(groups), sharding),
+      units_(fsdp_.units()) {
   const std::shared_ptr<model::Chain> chain = chain_of(module);
   throw_if_error(check_segments(*chain, plan.model));
   add_units(*chain, plan, bring);

@@ -28,7 +28,6 @@ class ShardedStore final : public ParameterStore {
   Result<double> gradient_norm() override { return fsdp_.gradient_norm(); }
   Status update(const ParameterRange& all, const StepRate& rate) override;
   void zero_grad() override;
-  bool always_readable() const override { return false; }
   std::shared_ptr<void> readable() override;
   std::shared_ptr<void> readable_segments(plan::Range segments) override;
   void keep_values() override { fsdp_.keep_gathered(); }
@@ -39,7 +38,6 @@ class ShardedStore final : public ParameterStore {
   /// find_unused and before the end of the step.
   torch::Tensor* gradient_of(const std::string& parameter);
   Optimizer& optimizer() override { return *optimizer_; }
-  bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_->load_state(read); }
   TensorMap residuals() const override { return units_.residuals(); }

@@ -168,12 +168,12 @@ test::PlanResult train_far(PlanRun run, Log& log) {
     rank.store();
     throw_if_error(session.ledger().deal({.steps = run.batches.size()}));
     throw_if_error(session.open());
-    throw_if_error(rank.store().join());
+    throw_if_error(rank.store().served()->join());
     for (std::size_t i = 0; i < run.batches.size(); ++i) {
       result.losses.push_back(rank.try_step().take_or_throw().loss_sum);
     }
     result.trace = rank.trace;
-    throw_if_error(rank.store().leave());
+    throw_if_error(rank.store().served()->leave());
     result.values = rank.values();
     rank.store().keep_values();
     rank.end();

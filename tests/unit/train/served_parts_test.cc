@@ -137,7 +137,7 @@ void train_rank(const Served& served, const PlanRun& all, const Servers& servers
     throw_if_error(session->ledger().deal({.steps = kSteps}));
     throw_if_error(session->open());
   }
-  throw_if_error(rank.store().join());
+  throw_if_error(rank.store().served()->join());
   rank.runner();
   throw_if_error(world.barrier());
   const std::uint64_t idle = groups.bytes_sent();
@@ -150,7 +150,7 @@ void train_rank(const Served& served, const PlanRun& all, const Servers& servers
     result.sent.push_back(groups.bytes_sent() - before);
   }
   result.trace = rank.trace;
-  throw_if_error(rank.store().leave());
+  throw_if_error(rank.store().served()->leave());
   throw_if_error(session->ledger().leave());
   // others may still push: the first worker looks last
   while (worker == 0 && session->ledger().look().take_or_throw().others > 0) {

@@ -154,7 +154,7 @@ TEST(StageLink, AStepOfAPipelineInAHostCopiesNothing) {
       const tensor::ThreadArena arena(
           rank.groups.over({plan::kStageAxis}).take_or_throw()->arena());
       rank.steps(kSteps);
-      const StageLink& link = *rank.store().stages();
+      const StageLink& link = *rank.store().cut().stages;
       EXPECT_EQ(link.bytes_copied(), 0u) << schedule << ", stage " << link.stage();
       EXPECT_EQ(link.bytes_shared(), kSteps * kRows * kWidth * sizeof(double)) << schedule;
       throw_if_error(rank.groups.world().barrier());

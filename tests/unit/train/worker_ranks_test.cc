@@ -126,7 +126,7 @@ TEST(WorkerRanks, SendWhatThePlanSays) {
     rank.store();
     throw_if_error(session->ledger().deal({.steps = run.batches.size()}));
     throw_if_error(session->open());
-    throw_if_error(rank.store().join());
+    throw_if_error(rank.store().served()->join());
     test::PlanResult& result = results[static_cast<std::size_t>(world.rank())];
     rank.runner();
     for (std::size_t i = 0; i < run.batches.size(); ++i) {
@@ -135,7 +135,7 @@ TEST(WorkerRanks, SendWhatThePlanSays) {
       result.sent.push_back(groups.bytes_sent() - before);
     }
     result.trace = rank.trace;
-    throw_if_error(rank.store().leave());
+    throw_if_error(rank.store().served()->leave());
     result.values = rank.values();
     rank.store().keep_values();
     rank.end();
