@@ -1,6 +1,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace stormo::bench {
@@ -19,5 +21,13 @@ struct Spread {
 
 /// Of theirs[i] / ours[i]: only times of the same round are compared.
 Spread ratios(std::span<const double> theirs, std::span<const double> ours);
+
+/// Its members of a JSON object: `name`, `name`_min and `name`_max.
+template <class Json>
+void add_spread(Json& out, const std::string& name, const Spread& s) {
+  out[name] = s.median;
+  out[name + "_min"] = s.min;
+  out[name + "_max"] = s.max;
+}
 
 }  // namespace stormo::bench
