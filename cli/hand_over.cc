@@ -1,8 +1,7 @@
 // What needs libtorch, in the program that has none: stormo-train does it.
 #include <fmt/format.h>
 
-#include <cli/bench/async/command.h>
-#include <cli/bench/step/command.h>
+#include <cli/bench/commands.h>
 #include <cli/commands.h>
 #include <cli/doctor/torch_facts.h>
 #include <cli/own_program.h>

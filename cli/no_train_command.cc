@@ -1,8 +1,7 @@
 // What stands in, in a build without libtorch, for the commands that need it.
 #include <fmt/format.h>
 
-#include <cli/bench/async/command.h>
-#include <cli/bench/step/command.h>
+#include <cli/bench/commands.h>
 #include <cli/commands.h>
 #include <cli/doctor/torch_facts.h>
 #include <cli/plan/load.h>

@@ -8,16 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include <cli/bench/async/command.h>
 #include <cli/bench/chart.h>
+#include <cli/bench/commands.h>
 #include <cli/bench/contenders.h>
 #include <cli/bench/mpi.h>
 #include <cli/bench/options.h>
 #include <cli/bench/rank.h>
 #include <cli/bench/rounds.h>
-#include <cli/bench/servers/command.h>
 #include <cli/bench/site.h>
-#include <cli/bench/step/command.h>
 #include <cli/bench/table.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
@@ -79,8 +77,7 @@ Result<bool> compare(const BenchArguments& arguments, const BenchOptions& option
                                              options.rate, arguments.ranks_per_host));
   const BenchSite& site = place->site;
   STORMO_ASSIGN_OR_RETURN(const auto contenders, gather_contenders(site, options, arguments));
-  for (const Contender& c : contenders)
-    fmt::print(stderr, "$ {}\n", fmt::join(c.command.words, " "));
+  show_commands(contenders);
   STORMO_ASSIGN_OR_RETURN(const RoundResults results,
                           run_rounds(contenders, options, [](const std::string& line) {
                             fmt::print(stderr, "{}\n", line);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <set>
 #include <utility>
@@ -49,6 +50,11 @@ Words with_cubic_loopback(const BenchSite& site) {
 }
 
 }  // namespace
+
+void show_commands(const std::vector<Contender>& contenders) {
+  for (const Contender& c : contenders)
+    fmt::print(stderr, "$ {}\n", fmt::join(c.command.words, " "));
+}
 
 std::string last_interface(const std::string& list) {
   return list.substr(list.rfind(',') + 1);  // npos + 1 is 0

@@ -16,6 +16,9 @@ struct Contender {
   std::string rendezvous;  ///< a file that must not exist when it starts; empty: none
 };
 
+/// Their commands, on stderr.
+void show_commands(const std::vector<Contender>& contenders);
+
 inline void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
 }

@@ -48,19 +48,9 @@ Status StormoEngine::run(Operation operation, const bench::Operands& o) {
 
 std::string algorithm_of(const comm::Communicator& world, Operation operation,
                          std::uint64_t bytes) {
-  using plan::GoalKind;
-  switch (operation) {
-    case Operation::kAllReduce: return world.algorithm(GoalKind::kAllReduce, bytes);
-    case Operation::kReduce: return world.algorithm(GoalKind::kReduce, bytes);
-    case Operation::kBroadcast: return world.algorithm(GoalKind::kBroadcast, bytes);
-    case Operation::kAllGather: return world.algorithm(GoalKind::kAllGather, bytes);
-    case Operation::kReduceScatter: return world.algorithm(GoalKind::kReduceScatter, bytes);
-    case Operation::kGather: return world.algorithm(GoalKind::kGather, bytes);
-    case Operation::kScatter: return world.algorithm(GoalKind::kScatter, bytes);
-    case Operation::kAllToAll: return world.algorithm(GoalKind::kAllToAll, bytes);
-    case Operation::kScan: return world.algorithm(GoalKind::kScan, bytes);
-    case Operation::kBarrier: break;
-  }
+  // an operation is called as its goal; a barrier has none
+  for (const plan::GoalKind goal : plan::kGoalKinds)
+    if (to_string(goal) == bench::facts_of(operation).name) return world.algorithm(goal, bytes);
   return {};
 }
 

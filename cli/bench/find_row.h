@@ -24,4 +24,9 @@ const Row* find_row(std::span<const Row> rows, std::string_view name, std::strin
   return nullptr;
 }
 
+/// Each of `given` that is one of `known`, once; appends the others to `wrong`.
+std::vector<std::string> known_names(std::span<const std::string_view> known,
+                                     const std::vector<std::string>& given, std::string_view flag,
+                                     std::vector<std::string>& wrong);
+
 }  // namespace stormo::cli

@@ -73,11 +73,15 @@ std::string row_json(const BenchRow& row) {
   if (row.line > 0) line["line"] = row.line;
   if (row.against.empty()) return line.dump();
   for (const Versus& v : row.against) {
-    line["against"][v.name] = {{"ratio", v.ratio.median},       {"ratio_min", v.ratio.min},
-                               {"ratio_max", v.ratio.max},      {"p50_s", v.theirs.p50_s},
-                               {"p90_s", v.theirs.p90_s},       {"p99_s", v.theirs.p99_s},
-                               {"busbw", v.theirs.busbw},       {"cpu_s", v.theirs.cpu_s},
-                               {"switches", v.theirs.switches}, {"verified", v.theirs.verified}};
+    auto& out = line["against"][v.name];
+    bench::add_spread(out, "ratio", v.ratio);
+    out.update({{"p50_s", v.theirs.p50_s},
+                {"p90_s", v.theirs.p90_s},
+                {"p99_s", v.theirs.p99_s},
+                {"busbw", v.theirs.busbw},
+                {"cpu_s", v.theirs.cpu_s},
+                {"switches", v.theirs.switches},
+                {"verified", v.theirs.verified}});
   }
   return line.dump();
 }

@@ -1,4 +1,4 @@
-#include <cli/bench/async/command.h>
+#include <cli/bench/commands.h>
 
 #include <memory>
 

@@ -1,22 +1,17 @@
 // The rounds of `stormo bench async`.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <cli/bench/async/command.h>
 #include <cli/bench/async/contenders.h>
-#include <cli/bench/async/picture.h>
-#include <cli/bench/async/rank.h>
 #include <cli/bench/async/table.h>
-#include <cli/bench/rounds.h>
+#include <cli/bench/commands.h>
 #include <cli/bench/site.h>
+#include <cli/bench/step/rank.h>
 #include <cli/bench/step/task.h>
-#include <cli/failure.h>
 #include <stormo/launch/process/signals.h>
 
 namespace stormo::cli {
@@ -24,38 +19,14 @@ namespace {
 
 constexpr const char* kBenchAsync = "bench async";
 
-/// All rounds. An opponent that fails does not count; what is ours must not fail.
-Status measure(AsyncField& field, int rounds) {
-  std::vector<Contender> contenders;
-  for (const AsyncContender& c : field.contenders) {
-    contenders.push_back(c.contender);
-    fmt::print(stderr, "$ {}\n", fmt::join(c.contender.command.words, " "));
-  }
-  const auto take = [&](std::size_t index, Result<ChildOutcome> outcome) -> Status {
-    STORMO_RETURN_IF_ERROR(outcome.status().within(contenders[index].name));
-    AsyncContender& c = field.contenders[index];
-    auto records = bench::parse_worker_records(outcome->out);
-    if (records.ok() && records->size() == c.processes) {
-      c.rounds.push_back(std::move(*records));
-      return {};
-    }
-    const Status failed = unexpected(contenders[index], *outcome);
-    if (c.ours) return failed;
-    field.absent[c.name] = failed.message();
-    return {};
-  };
-  const auto note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
-  return each_round(contenders, rounds, take, note);
-}
-
 /// Of the ways in which a contender ran the fastest counts.
 Result<AsyncRow> row_of(const StepJob& job, int workers, const SlowWorker& slow, AsyncField field) {
   AsyncRow row{.job = job, .workers = workers, .slow = slow, .ours = {}, .against = {}};
-  row.absent = std::move(field.absent);
+  row.absent = std::move(field.left_out);
   std::vector<AsyncResult> results;
   for (const AsyncContender& c : field.contenders) {
     if (row.absent.contains(c.name)) continue;
-    auto summary = summarize_workers(c.rounds, c.slow);
+    auto summary = summarize_workers(c.rounds, c.way);
     STORMO_RETURN_IF_ERROR(summary.status().within(c.name));
     if (results.empty() || results.back().name != c.name)
       results.push_back({c.name, std::move(*summary)});
@@ -89,7 +60,7 @@ Result<bool> compare(const AsyncArguments& arguments, const BenchAsyncOptions& o
   bool right = true;
   for (const StepJob& job : options.jobs) {
     STORMO_ASSIGN_OR_RETURN(AsyncField field, gather_async(site, job, options, arguments));
-    STORMO_RETURN_IF_ERROR(measure(field, options.rounds));
+    STORMO_RETURN_IF_ERROR(measure(field, options.rounds, bench::parse_worker_records));
     STORMO_ASSIGN_OR_RETURN(const AsyncRow row,
                             row_of(job, site.ranks, options.slow, std::move(field)));
     for (const auto& [name, reason] : row.absent)
@@ -108,17 +79,9 @@ Result<bool> compare(const AsyncArguments& arguments, const BenchAsyncOptions& o
 int run_bench_async(const AsyncArguments& arguments) {
   const auto options = to_async_options(arguments);
   if (!options.ok()) return fail(kBenchAsync, options.status());
-  try {
-    if (arguments.contender.empty()) {
-      const Result<bool> right = compare(arguments, *options);
-      if (!right.ok()) return fail(kBenchAsync, right.status());
-      return *right ? kExitOk : kExitFailed;
-    }
-    const Status status = run_async_rank(options->jobs.front(), options->slow, arguments.contender);
-    return status.ok() ? kExitOk : fail(kBenchAsync, status);
-  } catch (const std::exception& e) {
-    return fail(kBenchAsync, Status(Code::kException, e.what()));
-  }
+  return run_bench(
+      kBenchAsync, arguments.contender, [&] { return compare(arguments, *options); },
+      [&] { return run_async_rank(options->jobs.front(), options->slow, arguments.contender); });
 }
 
 }  // namespace stormo::cli

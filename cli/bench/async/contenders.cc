@@ -18,10 +18,6 @@ const StepStrategy* strategy_of(std::string_view name) {
   return &*std::ranges::find(async_strategies(), name, &StepStrategy::name);
 }
 
-void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-}
-
 /// Gathers the contenders of one model.
 class Gathering {
  public:
@@ -44,7 +40,7 @@ class Gathering {
     for (const std::string& name : options_.against) {
       const Status added = add_opponent(name);
       if (added.code() == Code::kInterrupted) return added;
-      if (!added.ok()) field_.absent[name] = added.message();
+      if (!added.ok()) field_.left_out[name] = added.message();
     }
     return std::move(field_);
   }
@@ -66,8 +62,7 @@ class Gathering {
                      .contender = {.name = name},
                      .processes = static_cast<std::size_t>(workers),
                      .ours = true,
-                     .slow = slow,
-                     .rounds = {}};
+                     .way = slow};
     BenchSite site = site_;
     site.ranks = workers;
     std::vector<std::string>& words = c.contender.command.words;
@@ -121,7 +116,7 @@ class Gathering {
     field_.contenders.push_back({.name = "torch_rpc",
                                  .contender = std::move(contender),
                                  .processes = static_cast<std::size_t>(site_.ranks),
-                                 .slow = options_.slow});
+                                 .way = options_.slow});
     return {};
   }
 

@@ -12,8 +12,6 @@
 namespace stormo::cli {
 namespace {
 
-constexpr int kDefaultRounds = 5;
-constexpr int kLeastSteps = 3;
 constexpr std::string_view kTurns = "turns";
 
 using Wrong = std::vector<std::string>;
@@ -53,12 +51,7 @@ void read_strategies(const AsyncArguments& a, BenchAsyncOptions& options, Wrong&
 }
 
 void read_opponents(const AsyncArguments& a, BenchAsyncOptions& options, Wrong& wrong) {
-  for (const std::string& name : a.against) {
-    const auto* known =
-        find_row(std::span<const AsyncOpponent>(kAsyncOpponents), name, "--against", wrong);
-    if (known != nullptr && std::ranges::count(options.against, name) == 0)
-      options.against.push_back(name);
-  }
+  options.against = known_names(kAsyncOpponents, a.against, "--against", wrong);
   const bool others =
       options.slow.any() && !options.slow.in_turns && a.launch.ranks.value_or(1) > 1;
   if (std::ranges::count(options.against, "fast_workers") > 0 && !others)
@@ -80,20 +73,14 @@ std::span<const StepStrategy> async_strategies() {
     return all;
   }();
   static const std::vector<StepStrategy> strategies = [] {
+    const std::string server = "strategy.kind=parameter_server", async = "strategy.policy=async";
     std::vector<StepStrategy> all;
     for (const std::string& name : names)
-      all.push_back({name,
-                     {"strategy.kind=parameter_server",
-                      "strategy.policy=" + name.substr(name.find(':') + 1)}});
-    all.push_back(
-        {"parameter_server:in_place",
-         {"strategy.kind=parameter_server", "strategy.policy=async", "strategy.updates=in_place"}});
-    all.push_back({"downpour",
-                   {"strategy.kind=parameter_server", "strategy.policy=async",
-                    "strategy.fetch_every=4", "strategy.push_every=4"}});
-    all.push_back(
-        {"parameter_averaging", {"strategy.kind=parameter_averaging", "strategy.period=8"}});
-    all.push_back({"elastic_averaging", {"strategy.kind=elastic_averaging", "strategy.period=8"}});
+      all.push_back({name, {server, "strategy.policy=" + name.substr(name.find(':') + 1)}});
+    all.push_back({"parameter_server:in_place", {server, async, "strategy.updates=in_place"}});
+    all.push_back({"downpour", {server, async, "strategy.fetch_every=4", "strategy.push_every=4"}});
+    for (const std::string_view name : {"parameter_averaging", "elastic_averaging"})
+      all.push_back({name, {fmt::format("strategy.kind={}", name), "strategy.period=8"}});
     all.insert(all.end(), step_strategies().begin(), step_strategies().end());
     return all;
   }();
@@ -109,24 +96,15 @@ Result<BenchAsyncOptions> to_async_options(const AsyncArguments& a) {
   BenchAsyncOptions options;
   Wrong wrong;
   read_strategies(a, options, wrong);
-  for (const std::string& name : a.models) {
-    const StepModel* model = find_row(step_models(), name, "--model", wrong);
-    if (model == nullptr || options.strategies.empty()) continue;
-    options.jobs.push_back({.model = model,
-                            .strategy = options.strategies.front(),
-                            .batch = a.batch > 0 ? a.batch : model->batch,
-                            .steps = a.steps > 0 ? a.steps : model->steps,
-                            .plain_sgd = true});
-  }
+  const StepStrategy* first = options.strategies.empty() ? nullptr : options.strategies.front();
+  options.jobs = read_jobs({a.models, a.batch, /*micro_batches=*/1, a.steps, a.rounds, "worker"},
+                           first, wrong);
+  for (StepJob& job : options.jobs) job.plain_sgd = true;
   if (a.svg && a.models.size() > 1)
     wrong.push_back("--svg: one picture is for one model; give one --model");
   options.slow = read_slow(a.slow, wrong);
   read_opponents(a, options, wrong);
-  if (a.batch < 0) wrong.push_back("--batch: at least 1 sample per worker");
-  if (a.steps != 0 && a.steps < kLeastSteps)
-    wrong.push_back(fmt::format("--steps: at least {}", kLeastSteps));
-  if (a.rounds < 0) wrong.push_back("--rounds: at least 1");
-  options.rounds = a.rounds > 0 ? a.rounds : kDefaultRounds;
+  options.rounds = a.rounds > 0 ? a.rounds : kTrainingRounds;
   static_cast<void>(to_launch_options(a.launch, wrong));
   if (!a.launch.hosts.empty())
     wrong.push_back("--hosts: server shards are in memory that workers of one host share; use -n");

@@ -18,14 +18,8 @@ namespace stormo::cli {
 std::span<const StepStrategy> async_strategies();
 
 /// The systems that may be asked for beside Stormo.
-struct AsyncOpponent {
-  std::string_view name;
-};
-inline constexpr AsyncOpponent kAsyncOpponents[] = {{"no_communication"},
-                                                    {"fast_workers"},
-                                                    {"torch_rpc"},
-                                                    {"tensorflow_ps"},
-                                                    {"tensorflow_mirrored"}};
+inline constexpr std::string_view kAsyncOpponents[] = {
+    "no_communication", "fast_workers", "torch_rpc", "tensorflow_ps", "tensorflow_mirrored"};
 
 /// The flags of `stormo bench async`, as written.
 struct AsyncArguments {

@@ -1,4 +1,4 @@
-#include <cli/bench/async/picture.h>
+#include <cli/bench/async/table.h>
 
 #include <fmt/format.h>
 

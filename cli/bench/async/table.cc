@@ -46,12 +46,6 @@ std::vector<LossPoint> losses_of(const std::vector<WorkerRecord>& records) {
   return out;
 }
 
-void add_spread(Json& out, const std::string& name, const bench::Spread& s) {
-  out[name] = s.median;
-  out[name + "_min"] = s.min;
-  out[name + "_max"] = s.max;
-}
-
 Json result_json(const AsyncResult& r, int batch) {
   const AsyncSummary& s = r.summary;
   return {{"steps_per_s", s.rate()},
@@ -161,8 +155,8 @@ std::string async_json(const AsyncRow& row) {
   out.update(result_json(row.ours, row.job.batch));
   for (const AsyncResult& r : row.against) {
     Json& their = out["against"][r.name] = result_json(r, row.job.batch);
-    add_spread(their, "ratio", rate_ratio(row, r));
-    add_spread(their, "step_ratio", step_ratio(row, r));
+    bench::add_spread(their, "ratio", rate_ratio(row, r));
+    bench::add_spread(their, "step_ratio", step_ratio(row, r));
     if (const auto then = equal_time(row, r)) {
       their["equal_time"] = {{"time_s", std::chrono::duration<double>(then->at).count()},
                              {"first_loss", then->first_loss},

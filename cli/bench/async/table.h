@@ -66,5 +66,8 @@ std::string slow_text(const SlowWorker& slow);
 std::string async_table(const AsyncRow& row);
 /// One line of JSON, without its end.
 std::string async_json(const AsyncRow& row);
+/// An SVG of the first round's losses, over the steps of all workers and over time: a line for each
+/// contender that has told them.
+std::string async_picture(const AsyncRow& row);
 
 }  // namespace stormo::cli

@@ -1,4 +1,4 @@
-#include <cli/bench/servers/command.h>
+#include <cli/bench/commands.h>
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 
 #include <cli/bench/servers/options.h>
 #include <cli/bench/servers/rank.h>
-#include <cli/bench/servers/remote_rank.h>
 #include <cli/bench/servers/sparse.h>
 #include <cli/engine.h>
 #include <cli/failure.h>

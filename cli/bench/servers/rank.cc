@@ -61,20 +61,16 @@ Result<ServersFigures> measure_servers(comm::Communicator& world,
     return {};
   };
   ServersFigures figures;
-  for (int round = 0; round < options.rounds; ++round) {
-    const auto measure = [&](std::vector<double>& into, const std::function<Status()>& turn) {
-      const auto rate = turns_per_second(world, options.seconds, turn);
-      if (rate.ok()) into.push_back(*rate);
-      return rate.status();
-    };
-    STORMO_RETURN_IF_ERROR(measure(figures.copied, [&] { return shards->pull_and_push(true); }));
-    STORMO_RETURN_IF_ERROR(measure(figures.memcpy, [&] {
-      shards->copy();
-      return Status();
-    }));
-    STORMO_RETURN_IF_ERROR(measure(figures.in_place, [&] { return shards->pull_and_push(false); }));
-    STORMO_RETURN_IF_ERROR(measure(figures.loopback, push_and_pull));
-  }
+  const auto copy = [&] {
+    shards->copy();
+    return Status();
+  };
+  STORMO_RETURN_IF_ERROR(
+      measure_turns(world, options,
+                    {{figures.copied, [&] { return shards->pull_and_push(true); }},
+                     {figures.memcpy, copy},
+                     {figures.in_place, [&] { return shards->pull_and_push(false); }},
+                     {figures.loopback, push_and_pull}}));
   STORMO_ASSIGN_OR_RETURN(figures.verified, shards->counted_all());
   return figures;
 }
@@ -87,16 +83,10 @@ std::string figures_json(const ServersFigures& f, const BenchServersOptions& opt
       {"bytes", bytes},  {"rounds", options.rounds}, {"verified", f.verified}};
   const auto add = [&](const char* name, const std::vector<double>& rates) {
     const double rate = bench::median(rates);
-    const bench::Spread s = bench::ratios(rates, f.memcpy);
-    const bench::Spread over_loopback = bench::ratios(rates, f.loopback);
     out[name] = {{"keys_per_s", rate * keys},
-                 {"bytes_per_s", rate * keys * 2 * static_cast<double>(bytes)},
-                 {"roofline", s.median},
-                 {"roofline_min", s.min},
-                 {"roofline_max", s.max},
-                 {"over_loopback", over_loopback.median},
-                 {"over_loopback_min", over_loopback.min},
-                 {"over_loopback_max", over_loopback.max}};
+                 {"bytes_per_s", rate * keys * 2 * static_cast<double>(bytes)}};
+    bench::add_spread(out[name], "roofline", bench::ratios(rates, f.memcpy));
+    bench::add_spread(out[name], "over_loopback", bench::ratios(rates, f.loopback));
   };
   add("copied", f.copied);
   add("in_place", f.in_place);

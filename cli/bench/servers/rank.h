@@ -10,4 +10,8 @@ namespace stormo::cli {
 Result<bool> run_servers_rank(const transport::Rendezvous& place,
                               const BenchServersOptions& options, bool json);
 
+/// As run_servers_rank(), with server processes: a worker, a server, or both.
+Result<bool> run_remote_servers_rank(const transport::Rendezvous& place,
+                                     const BenchServersOptions& options, bool json);
+
 }  // namespace stormo::cli

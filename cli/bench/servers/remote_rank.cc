@@ -1,4 +1,4 @@
-#include <cli/bench/servers/remote_rank.h>
+#include <cli/bench/servers/rank.h>
 
 #include <fmt/format.h>
 
@@ -47,13 +47,8 @@ Result<RemoteFigures> measure(comm::Communicator& world, const transport::Rendez
     stream = [&] { return remote->stream(); };
   }
   RemoteFigures figures;
-  for (int round = 0; round < options.rounds; ++round) {
-    STORMO_ASSIGN_OR_RETURN(const double shards,
-                            turns_per_second(world, options.seconds, push_and_pull));
-    STORMO_ASSIGN_OR_RETURN(const double streams, turns_per_second(world, options.seconds, stream));
-    figures.shards.push_back(shards);
-    figures.streams.push_back(streams);
-  }
+  STORMO_RETURN_IF_ERROR(
+      measure_turns(world, options, {{figures.shards, push_and_pull}, {figures.streams, stream}}));
   STORMO_ASSIGN_OR_RETURN(figures.verified, remote->counted_all());
   STORMO_RETURN_IF_ERROR(remote->finish());
   return figures;
@@ -67,8 +62,7 @@ double bytes_each_way(const std::vector<double>& turns, const BenchServersOption
 
 std::string figures_json(const RemoteFigures& f, const BenchServersOptions& options, int workers,
                          std::uint64_t bytes) {
-  const bench::Spread s = bench::ratios(f.shards, f.streams);
-  const nlohmann::ordered_json out = {
+  nlohmann::ordered_json out = {
       {"op", "server_processes"},
       {"workers", workers},
       {"servers", options.servers},
@@ -78,10 +72,8 @@ std::string figures_json(const RemoteFigures& f, const BenchServersOptions& opti
       {"rounds", options.rounds},
       {"verified", f.verified},
       {"bytes_per_s_each_way", bytes_each_way(f.shards, options, workers, bytes)},
-      {"streams_bytes_per_s_each_way", bytes_each_way(f.streams, options, workers, bytes)},
-      {"over_streams", s.median},
-      {"over_streams_min", s.min},
-      {"over_streams_max", s.max}};
+      {"streams_bytes_per_s_each_way", bytes_each_way(f.streams, options, workers, bytes)}};
+  bench::add_spread(out, "over_streams", bench::ratios(f.shards, f.streams));
   return out.dump();
 }
 

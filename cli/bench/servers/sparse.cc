@@ -215,11 +215,8 @@ std::string figures_json(const SparseFigures& f, int workers, FeatureKind kind) 
                                 {"verified", f.verified}};
   out["in_place"] = {{"samples_per_s", bench::median(f.in_place)}};
   const auto add = [&](const char* name, const std::vector<double>& rates) {
-    const bench::Spread s = bench::ratios(f.in_place, rates);
-    out[name] = {{"samples_per_s", bench::median(rates)},
-                 {"ratio", s.median},
-                 {"ratio_min", s.min},
-                 {"ratio_max", s.max}};
+    out[name] = {{"samples_per_s", bench::median(rates)}};
+    bench::add_spread(out[name], "ratio", bench::ratios(f.in_place, rates));
   };
   add("one_worker", f.alone);
   add("mutex", f.mutex);

@@ -1,14 +1,20 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
+#include <cli/bench/servers/options.h>
 #include <stormo/comm/communicator.h>
 
 namespace stormo::cli {
 
-/// The ranks make turns for so long; returns how many all of them together make per second. A
-/// collective. Who makes none gives no `turn`.
-Result<double> turns_per_second(comm::Communicator& world, double seconds,
-                                const std::function<Status()>& turn);
+/// What the ranks do in a loop of a round; a rank that does nothing has no `turn`.
+struct TurnLoop {
+  std::vector<double>& rates;  ///< turns of all ranks together per second, by round
+  std::function<Status()> turn;
+};
+/// All loops in every round. A collective.
+Status measure_turns(comm::Communicator& world, const BenchServersOptions& options,
+                     const std::vector<TurnLoop>& loops);
 
 }  // namespace stormo::cli

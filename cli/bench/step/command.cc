@@ -1,4 +1,4 @@
-#include <cli/bench/step/command.h>
+#include <cli/bench/commands.h>
 
 #include <memory>
 

@@ -1,25 +1,22 @@
 // The rounds of `stormo bench step`.
-#include <cli/bench/step/command.h>
+#include <cli/bench/commands.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <cli/bench/contenders.h>
-#include <cli/bench/rounds.h>
+#include <cli/bench/field.h>
 #include <cli/bench/site.h>
 #include <cli/bench/step/opponents.h>
 #include <cli/bench/step/options.h>
 #include <cli/bench/step/rank.h>
 #include <cli/bench/step/table.h>
 #include <cli/bench/step/task.h>
-#include <cli/failure.h>
 #include <stormo/launch/process/signals.h>
 
 namespace stormo::cli {
@@ -27,27 +24,24 @@ namespace {
 
 constexpr const char* kBenchStep = "bench step";
 
-/// A contender under one setting of malloc.
-struct StepContender {
-  Contender contender;
-  std::string name;
-  std::string malloc;
-  StepRounds rounds;
-};
+/// The way is a setting of malloc.
+using StepContender = Entrant<bench::StepRecord, std::string>;
+using StepField = Field<bench::StepRecord, std::string>;
 
 StepContender own_contender(const BenchSite& site, const StepJob& job, const std::string& name,
                             const std::string& process, const std::string& malloc) {
-  StepContender c{.contender = {.name = name}, .name = name, .malloc = malloc};
+  StepContender c{.name = name,
+                  .contender = {.name = name},
+                  .processes = static_cast<std::size_t>(site.ranks),
+                  .ours = true,
+                  .way = malloc};
   std::vector<std::string>& words = c.contender.command.words;
   words = run_words(site, Speaker::kEveryRank);
-  const auto append = [&words](const std::vector<std::string>& more) {
-    words.insert(words.end(), more.begin(), more.end());
-  };
-  if (malloc == kTunedMalloc) append(tuned_malloc_words());
-  append({site.program, "bench", "step", "--contender", process, "--model",
-          std::string(job.model->name), "--strategy", std::string(job.strategy->name), "--batch",
-          std::to_string(job.batch), "--micro-batches", std::to_string(job.micro_batches),
-          "--steps", std::to_string(job.steps)});
+  if (malloc == kTunedMalloc) append(words, tuned_malloc_words());
+  append(words, {site.program, "bench", "step", "--contender", process, "--model",
+                 std::string(job.model->name), "--strategy", std::string(job.strategy->name),
+                 "--batch", std::to_string(job.batch), "--micro-batches",
+                 std::to_string(job.micro_batches), "--steps", std::to_string(job.steps)});
   return c;
 }
 
@@ -61,14 +55,11 @@ Result<StepContender> torch_step(const BenchSite& site, const std::string& pytho
                      .imports = imports_of_step_opponent(name)};
   if (malloc == kTunedMalloc) script.prefix = tuned_malloc_words();
   STORMO_ASSIGN_OR_RETURN(Contender contender, torch_contender(site, script, python));
-  return StepContender{.contender = std::move(contender), .name = name, .malloc = malloc};
+  return StepContender{.name = name,
+                       .contender = std::move(contender),
+                       .processes = static_cast<std::size_t>(site.ranks),
+                       .way = malloc};
 }
-
-/// What one model is measured with: the contenders, and who is not there.
-struct StepField {
-  std::vector<StepContender> contenders;
-  std::map<std::string, std::string> left_out;
-};
 
 Result<StepField> gather(const BenchSite& site, const StepJob& job, const BenchStepOptions& options,
                          const std::string& python) {
@@ -104,30 +95,6 @@ Result<StepField> gather(const BenchSite& site, const StepJob& job, const BenchS
   return field;
 }
 
-/// All rounds. An opponent that fails is left out from then on; what is ours must not fail.
-Status measure(StepField& field, const BenchSite& site, int rounds) {
-  std::vector<Contender> contenders;
-  for (const StepContender& c : field.contenders) {
-    contenders.push_back(c.contender);
-    fmt::print(stderr, "$ {}\n", fmt::join(c.contender.command.words, " "));
-  }
-  const auto take = [&](std::size_t index, Result<ChildOutcome> outcome) -> Status {
-    STORMO_RETURN_IF_ERROR(outcome.status().within(contenders[index].name));
-    StepContender& c = field.contenders[index];
-    auto records = bench::parse_step_records(outcome->out);
-    if (records.ok() && records->size() == static_cast<std::size_t>(site.ranks)) {
-      c.rounds.push_back(std::move(*records));
-      return {};
-    }
-    const Status failed = unexpected(contenders[index], *outcome);
-    if (!c.contender.name.starts_with("pytorch")) return failed;
-    field.left_out[c.name] = failed.message();
-    return {};
-  };
-  const auto note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
-  return each_round(contenders, rounds, take, note);
-}
-
 StepRow row_of(const StepJob& job, const BenchSite& site, StepField field) {
   StepRow row{.job = job, .ranks = site.ranks, .hosts = site.hosts};
   row.left_out = std::move(field.left_out);
@@ -136,7 +103,7 @@ StepRow row_of(const StepJob& job, const BenchSite& site, StepField field) {
   for (const StepContender& c : field.contenders) {
     if (row.left_out.contains(c.name)) continue;
     if (!tried.contains(c.name)) names.push_back(c.name);
-    tried[c.name][c.malloc] = summarize(c.rounds);
+    tried[c.name][c.way] = summarize(c.rounds);
   }
   for (const std::string& name : names) {
     StepResult result = choose_malloc(name, std::move(tried[name]));
@@ -165,7 +132,7 @@ Result<bool> compare(const StepArguments& arguments, const BenchStepOptions& opt
   bool right = true;
   for (const StepJob& job : options.jobs) {
     STORMO_ASSIGN_OR_RETURN(StepField field, gather(site, job, options, arguments.python));
-    STORMO_RETURN_IF_ERROR(measure(field, site, options.rounds));
+    STORMO_RETURN_IF_ERROR(measure(field, options.rounds, bench::parse_step_records));
     const StepRow row = row_of(job, site, std::move(field));
     for (const auto& [name, reason] : row.left_out)
       fmt::print(stderr, "stormo bench step: left out: {}\n", reason);
@@ -181,17 +148,9 @@ Result<bool> compare(const StepArguments& arguments, const BenchStepOptions& opt
 int run_bench_step(const StepArguments& arguments) {
   const auto options = to_step_options(arguments);
   if (!options.ok()) return fail(kBenchStep, options.status());
-  try {
-    if (arguments.contender.empty()) {
-      const Result<bool> right = compare(arguments, *options);
-      if (!right.ok()) return fail(kBenchStep, right.status());
-      return *right ? kExitOk : kExitFailed;
-    }
-    const Status status = run_step_rank(options->jobs.front(), arguments.contender);
-    return status.ok() ? kExitOk : fail(kBenchStep, status);
-  } catch (const std::exception& e) {
-    return fail(kBenchStep, Status(Code::kException, e.what()));
-  }
+  return run_bench(
+      kBenchStep, arguments.contender, [&] { return compare(arguments, *options); },
+      [&] { return run_step_rank(options->jobs.front(), arguments.contender); });
 }
 
 }  // namespace stormo::cli

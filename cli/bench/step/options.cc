@@ -11,23 +11,25 @@
 namespace stormo::cli {
 namespace {
 
-constexpr int kDefaultRounds = 5;
 constexpr int kLeastSteps = 3;
-constexpr std::string_view kPipeline = "strategy.pipeline";
 constexpr int kMicroBatches = 8;  // of pipelines that overlap them
 
 using Wrong = std::vector<std::string>;
 
-void read_opponents(const StepArguments& a, BenchStepOptions& options, Wrong& wrong) {
-  for (const std::string& name : a.against) {
-    if (std::find(std::begin(kStepOpponents), std::end(kStepOpponents), name) ==
-        std::end(kStepOpponents))
-      wrong.push_back(fmt::format("--against: '{}' is unknown; there are {}", name,
-                                  fmt::join(kStepOpponents, ", ")));
-    else if (std::find(options.against.begin(), options.against.end(), name) ==
-             options.against.end())
-      options.against.push_back(name);
-  }
+/// The name of a pipeline is that of its schedule.
+StepStrategy pipeline(std::string_view name, const std::string& key = {}) {
+  StepStrategy row{name,
+                   {"strategy.kind=ddp", fmt::format("strategy.schedule={}", name)},
+                   "strategy.pipeline",
+                   kMicroBatches};
+  if (!key.empty()) row.recipe.push_back(key);
+  return row;
+}
+StepStrategy late_pipeline(std::string_view name, int micro_batches) {
+  StepStrategy row = pipeline(name, "strategy.period=1000");
+  row.micro_batches = micro_batches;
+  row.delayed = true;
+  return row;
 }
 
 /// Every micro-batch has equally many samples: opponents can compute no others.
@@ -78,39 +80,15 @@ std::span<const StepStrategy> step_strategies() {
       {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},
       {"fsdp3", {"strategy.kind=fsdp", "strategy.stage=3"}},
       {"sharded3", {"strategy.kind=fsdp", "strategy.stage=3", "strategy.parameters=sharded"}},
-      {"gpipe", {"strategy.kind=ddp", "strategy.schedule=gpipe"}, kPipeline, kMicroBatches},
-      {"1f1b", {"strategy.kind=ddp", "strategy.schedule=1f1b"}, kPipeline, kMicroBatches},
-      {"eager_1f1b",
-       {"strategy.kind=ddp", "strategy.schedule=eager_1f1b"},
-       kPipeline,
-       kMicroBatches},
-      {"interleaved",
-       {"strategy.kind=ddp", "strategy.schedule=interleaved", "strategy.chunks=2"},
-       kPipeline,
-       kMicroBatches},
-      {"zero_bubble",
-       {"strategy.kind=ddp", "strategy.schedule=zero_bubble"},
-       kPipeline,
-       kMicroBatches},
-      {"zero_bubble_v",
-       {"strategy.kind=ddp", "strategy.schedule=zero_bubble_v", "strategy.chunks=2"},
-       kPipeline,
-       kMicroBatches},
-      {"pipedream",
-       {"strategy.kind=ddp", "strategy.schedule=pipedream", "strategy.period=1000"},
-       kPipeline,
-       kMicroBatches,
-       /*delayed=*/true},
-      {"pipedream_2bw",
-       {"strategy.kind=ddp", "strategy.schedule=pipedream_2bw", "strategy.period=1000"},
-       kPipeline,
-       kMicroBatches,
-       /*delayed=*/true},
-      {"ddg",
-       {"strategy.kind=ddp", "strategy.schedule=ddg", "strategy.period=1000"},
-       kPipeline,
-       /*micro_batches=*/1,
-       /*delayed=*/true},
+      pipeline("gpipe"),
+      pipeline("1f1b"),
+      pipeline("eager_1f1b"),
+      pipeline("interleaved", "strategy.chunks=2"),
+      pipeline("zero_bubble"),
+      pipeline("zero_bubble_v", "strategy.chunks=2"),
+      late_pipeline("pipedream", kMicroBatches),
+      late_pipeline("pipedream_2bw", kMicroBatches),
+      late_pipeline("ddg", 1),
       {"tensor", {"strategy.kind=ddp"}, "strategy.tensor"},
       {"context", {"strategy.kind=ddp", "strategy.attention=ring"}, "strategy.context"},
       {"context_heads", {"strategy.kind=ddp", "strategy.attention=heads"}, "strategy.context"},
@@ -118,31 +96,39 @@ std::span<const StepStrategy> step_strategies() {
   return strategies;
 }
 
+std::vector<StepJob> read_jobs(const JobFlags& flags, const StepStrategy* strategy, Wrong& wrong) {
+  std::vector<StepJob> jobs;
+  for (const std::string& name : flags.models) {
+    const StepModel* model = find_row(step_models(), name, "--model", wrong);
+    if (model == nullptr) continue;
+    const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches
+                              : strategy != nullptr   ? strategy->micro_batches
+                                                      : 1;
+    jobs.push_back({.model = model,
+                    .strategy = strategy,
+                    .batch = flags.batch > 0 ? flags.batch : batch_of(*model, micro_batches),
+                    .micro_batches = micro_batches,
+                    .steps = flags.steps > 0 ? flags.steps : model->steps});
+  }
+  if (flags.micro_batches < 0) wrong.push_back("--micro-batches: at least 1");
+  if (flags.batch < 0)
+    wrong.push_back(fmt::format("--batch: at least 1 sample per {}", flags.computer));
+  if (flags.steps != 0 && flags.steps < kLeastSteps)
+    wrong.push_back(fmt::format("--steps: at least {}", kLeastSteps));
+  if (flags.rounds < 0) wrong.push_back("--rounds: at least 1");
+  return jobs;
+}
+
 Result<BenchStepOptions> to_step_options(const StepArguments& a) {
   BenchStepOptions options;
   Wrong wrong;
   const StepStrategy* strategy = find_row(step_strategies(), a.strategy, "--strategy", wrong);
-  for (const std::string& name : a.models) {
-    const StepModel* model = find_row(step_models(), name, "--model", wrong);
-    if (model == nullptr) continue;
-    const int micro_batches = a.micro_batches > 0   ? a.micro_batches
-                              : strategy != nullptr ? strategy->micro_batches
-                                                    : 1;
-    options.jobs.push_back({.model = model,
-                            .strategy = strategy,
-                            .batch = a.batch > 0 ? a.batch : batch_of(*model, micro_batches),
-                            .micro_batches = micro_batches,
-                            .steps = a.steps > 0 ? a.steps : model->steps});
-  }
-  read_opponents(a, options, wrong);
+  options.jobs =
+      read_jobs({a.models, a.batch, a.micro_batches, a.steps, a.rounds, "rank"}, strategy, wrong);
+  options.against = known_names(kStepOpponents, a.against, "--against", wrong);
   if (std::ranges::count(options.against, "predicted") > 0 && !links_are_known(a))
     wrong.push_back("--against predicted: needs --rate 1gbit, or one host");
-  if (a.micro_batches < 0) wrong.push_back("--micro-batches: at least 1");
-  if (a.batch < 0) wrong.push_back("--batch: at least 1 sample per rank");
-  if (a.steps != 0 && a.steps < kLeastSteps)
-    wrong.push_back(fmt::format("--steps: at least {}", kLeastSteps));
-  if (a.rounds < 0) wrong.push_back("--rounds: at least 1");
-  options.rounds = a.rounds > 0 ? a.rounds : kDefaultRounds;
+  options.rounds = a.rounds > 0 ? a.rounds : kTrainingRounds;
   options.rate = a.rate;
   options.namespaces = read_namespaces(a.launch, a.rate, a.ranks_per_host, wrong);
   if (options.namespaces == 0) static_cast<void>(to_launch_options(a.launch, wrong));

@@ -87,6 +87,18 @@ struct BenchStepOptions {
   std::string rate;
 };
 
+/// The flags that benchmarks of training share, as written; 0: not given.
+struct JobFlags {
+  const std::vector<std::string>& models;
+  int batch, micro_batches, steps, rounds;
+  std::string_view computer;  ///< who has a batch: "rank" or "worker"
+};
+/// A job for each model, under a strategy that may be null; appends what is wrong.
+std::vector<StepJob> read_jobs(const JobFlags& flags, const StepStrategy* strategy,
+                               std::vector<std::string>& wrong);
+/// Rounds without --rounds.
+inline constexpr int kTrainingRounds = 5;
+
 /// Lists everything that is wrong, one line each.
 Result<BenchStepOptions> to_step_options(const StepArguments& arguments);
 

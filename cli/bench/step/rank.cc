@@ -7,15 +7,22 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <bench/statistics.h>
 #include <bench/step_record.h>
-#include <cli/bench/step/data.h>
+#include <bench/worker_record.h>
 #include <cli/bench/step/task.h>
 #include <stormo/launch/environment.h>
 #include <stormo/tensor/allocator.h>
@@ -132,13 +139,73 @@ class StepProbe {
   std::uint64_t peak_rss_ = 0;
 };
 
-/// The shortest loop over libtorch that does the same work as a recipe's.
+double mean(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Watches a task from inside its forward and loss, which every way to train computes once per
+/// step, and makes steps slow.
+class WorkerProbe {
+ public:
+  WorkerProbe(int worker, int workers, SlowWorker slow)
+      : worker_(worker), workers_(workers), slow_(slow) {}
+
+  void attach(train::Task& task) {
+    task.forward = [this, inner = task.forward](const torch::Tensor& input) {
+      begun_ = std::chrono::steady_clock::now();
+      return inner(input);
+    };
+    task.loss = [this, inner = task.loss](const torch::Tensor& output,
+                                          const torch::Tensor& target) {
+      torch::Tensor loss = inner(output, target);
+      note(loss);
+      return loss;
+    };
+  }
+
+  bench::WorkerRecord record() const {
+    const std::span<const double> losses(losses_);
+    bench::WorkerRecord out{.worker = worker_,
+                            .workers = 1,
+                            .times = {},
+                            .first_loss = mean(losses.first(kStepBatches)),
+                            .last_loss = mean(losses.last(kStepBatches))};
+    for (std::size_t i = kStepWarmup; i < times_.size(); ++i)
+      out.times.push_back(std::chrono::duration<double>(times_[i].time_since_epoch()).count());
+    out.losses.assign(losses_.begin() + kStepWarmup, losses_.end());
+    return out;
+  }
+
+ private:
+  void note(torch::Tensor& loss) {
+    losses_.push_back(loss.item<double>());
+    times_.push_back(std::chrono::steady_clock::now());
+    const int step = static_cast<int>(times_.size()) - 1 - kStepWarmup;
+    const double factor = step < 0 ? 1 : slowness(slow_, worker_, workers_, step);
+    if (factor == 1) return;
+    loss.register_hook([this, factor](const torch::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this, factor] {
+        std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - begun_));
+      });
+    });
+  }
+
+  int worker_;
+  int workers_;
+  SlowWorker slow_;
+  std::chrono::steady_clock::time_point begun_;
+  std::vector<std::chrono::steady_clock::time_point> times_;
+  std::vector<double> losses_;
+};
+
+/// The shortest loop over libtorch that does the same work as a recipe's, with AdamW or plain SGD.
 class PlainLoop {
  public:
   PlainLoop(train::Task task, const train::OptimizerOptions& options)
       : task_(std::move(task)), options_(options) {
     for (const train::NamedParameter& p : train::trainable_parameters(*task_.module)) {
       parameters_.push_back(p.tensor);
+      if (options_.kind == train::OptimizerOptions::Kind::kSgd) continue;
       averages_.push_back(torch::zeros_like(p.tensor));
       squares_.push_back(torch::zeros_like(p.tensor));
       counts_.push_back(torch::zeros({}, torch::kFloat32));
@@ -150,10 +217,15 @@ class PlainLoop {
     const torch::NoGradGuard no_grad;
     std::vector<torch::Tensor> gradients;
     for (torch::Tensor& p : parameters_) gradients.push_back(p.grad());
-    for (torch::Tensor& count : counts_) *count.data_ptr<float>() += 1;
-    at::_fused_adamw_(parameters_, gradients, averages_, squares_, {}, counts_, options_.lr,
-                      options_.beta1, options_.beta2, options_.weight_decay, options_.epsilon,
-                      /*amsgrad=*/false, /*maximize=*/false);
+    if (options_.kind == train::OptimizerOptions::Kind::kSgd) {
+      for (std::size_t i = 0; i < parameters_.size(); ++i)
+        parameters_[i].add_(gradients[i], -options_.lr);
+    } else {
+      for (torch::Tensor& count : counts_) *count.data_ptr<float>() += 1;
+      at::_fused_adamw_(parameters_, gradients, averages_, squares_, {}, counts_, options_.lr,
+                        options_.beta1, options_.beta2, options_.weight_decay, options_.epsilon,
+                        /*amsgrad=*/false, /*maximize=*/false);
+    }
     for (torch::Tensor& p : parameters_) p.mutable_grad().reset();
   }
 
@@ -163,10 +235,31 @@ class PlainLoop {
   std::vector<torch::Tensor> parameters_, averages_, squares_, counts_;
 };
 
-void print(const bench::StepRecord& record) {
-  const std::string line = to_json(record) + "\n";
+/// A record, in one call.
+void print_record(const std::string& record) {
+  const std::string line = record + "\n";
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stdout));
   std::fflush(stdout);
+}
+
+Result<std::unique_ptr<comm::Communicator>> join_world() {
+  STORMO_ASSIGN_OR_RETURN(const auto place,
+                          launch::read_environment(launch::process_environment()));
+  return comm::join(place);
+}
+
+/// The steps of a recipe in the shortest loop, by this process alone; `attach` puts a probe into
+/// the task.
+Status loop_alone(const StepJob& job, comm::Communicator& world,
+                  const std::function<void(train::Task&)>& attach) {
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
+  attach(task);
+  const StepData data(job, 1);
+  PlainLoop loop(std::move(task), recipe.train.optimizer);
+  STORMO_RETURN_IF_ERROR(world.barrier());
+  for (int step = 0; step < recipe.train.steps; ++step) loop.step(data.get({}, step));
+  return {};
 }
 
 Status train_by_trainer(const StepJob& job) {
@@ -181,28 +274,16 @@ Status train_by_trainer(const StepJob& job) {
   if (cut) probe.watch(trainer);
   STORMO_RETURN_IF_ERROR(trainer.run().status());
   if (cut) STORMO_RETURN_IF_ERROR(probe.share_losses(world));
-  print(probe.record(world));
+  print_record(to_json(probe.record(world)));
   return {};
 }
 
-Result<std::unique_ptr<comm::Communicator>> join_world() {
-  STORMO_ASSIGN_OR_RETURN(const auto place,
-                          launch::read_environment(launch::process_environment()));
-  return comm::join(place);
-}
-
-/// The steps of a recipe in the shortest loop, by this process alone. `before_sample` runs before
-/// the memory is looked at.
-Result<bench::StepRecord> loop_alone(const StepJob& job, comm::Communicator& world,
-                                     std::function<void()> before_sample) {
-  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
+/// `before_sample` runs before the memory is looked at.
+Result<bench::StepRecord> measure_alone(const StepJob& job, comm::Communicator& world,
+                                        std::function<void()> before_sample) {
   StepProbe probe(job, std::move(before_sample));
-  probe.attach(task);
-  const StepData data(job, 1);
-  PlainLoop loop(std::move(task), recipe.train.optimizer);
-  STORMO_RETURN_IF_ERROR(world.barrier());
-  for (int step = 0; step < recipe.train.steps; ++step) loop.step(data.get({}, step));
+  STORMO_RETURN_IF_ERROR(
+      loop_alone(job, world, [&probe](train::Task& task) { probe.attach(task); }));
   return probe.record(world);
 }
 
@@ -211,9 +292,10 @@ Status train_alone(const StepJob& job, bool in_arena) {
   STORMO_ASSIGN_OR_RETURN(const auto world, join_world());
   if (in_arena) tensor::install_arena_allocator(world->arena());
   at::set_num_threads(1);
-  STORMO_ASSIGN_OR_RETURN(const bench::StepRecord record,
-                          loop_alone(job, *world, [&world] { throw_if_error(world->barrier()); }));
-  print(record);
+  STORMO_ASSIGN_OR_RETURN(const bench::StepRecord record, measure_alone(job, *world, [&world] {
+                            throw_if_error(world->barrier());
+                          }));
+  print_record(to_json(record));
   return world->finalize(Deadline::never());
 }
 
@@ -233,7 +315,7 @@ Status train_in_one_process(const StepJob& job) {
   at::set_num_threads(world->size());
   bench::StepRecord record;
   if (world->rank() == 0) {
-    STORMO_ASSIGN_OR_RETURN(record, loop_alone(job, *world, [] {}));
+    STORMO_ASSIGN_OR_RETURN(record, measure_alone(job, *world, [] {}));
   } else {
     STORMO_RETURN_IF_ERROR(world->barrier());
   }
@@ -248,7 +330,7 @@ Status train_in_one_process(const StepJob& job) {
   record.first_loss = numbers[3];
   record.compared_loss = numbers[4];
   record.last_loss = numbers[5];
-  print(record);
+  print_record(to_json(record));
   return world->finalize(Deadline::never());
 }
 
@@ -276,11 +358,36 @@ Status predict(const StepJob& job) {
   comm::StepModel model("bench step", plan::Topology::gigabit(world->ranks_per_host()));
   STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation simulation,
                           train::simulated_as_trained(model, recipe.train, step));
-  print({.rank = world->rank(),
-         .host = world->cross_rank(),
-         .p50_s = simulation.seconds,
-         .p90_s = simulation.seconds,
-         .steps = 1});
+  const bench::StepRecord record{.rank = world->rank(),
+                                 .host = world->cross_rank(),
+                                 .p50_s = simulation.seconds,
+                                 .p90_s = simulation.seconds,
+                                 .steps = 1};
+  print_record(to_json(record));
+  return world->finalize(Deadline::never());
+}
+
+Status train_worker_by_trainer(const StepJob& job, const SlowWorker& slow) {
+  const World world = stormo::init(/*threads=*/1);
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
+  WorkerProbe probe(world.rank(), world.size(), slow);
+  probe.attach(task);
+  train::Trainer trainer(world, std::move(task), std::make_shared<StepData>(job, world.size()), {},
+                         recipe.train);
+  STORMO_RETURN_IF_ERROR(trainer.run().status());
+  print_record(to_json(probe.record()));
+  return {};
+}
+
+/// The workers only begin at the same time.
+Status train_worker_alone(const StepJob& job, const SlowWorker& slow) {
+  STORMO_ASSIGN_OR_RETURN(const auto world, join_world());
+  at::set_num_threads(1);
+  WorkerProbe probe(world->rank(), world->size(), slow);
+  STORMO_RETURN_IF_ERROR(
+      loop_alone(job, *world, [&probe](train::Task& task) { probe.attach(task); }));
+  print_record(to_json(probe.record()));
   return world->finalize(Deadline::never());
 }
 
@@ -293,6 +400,12 @@ Status run_step_rank(const StepJob& job, const std::string& contender) {
   if (contender == "one_process") return train_in_one_process(job);
   return invalid_argument("--contender: '" + contender +
                           "' is none; stormo, plain, arena, one_process or predicted");
+}
+
+Status run_async_rank(const StepJob& job, const SlowWorker& slow, const std::string& contender) {
+  if (contender == "stormo") return train_worker_by_trainer(job, slow);
+  if (contender == "plain") return train_worker_alone(job, slow);
+  return invalid_argument("--contender: '" + contender + "' is none; stormo or plain");
 }
 
 }  // namespace stormo::cli

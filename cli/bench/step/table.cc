@@ -52,7 +52,9 @@ Json losses_json(const StepSummary& s) {
 }
 
 Json spread_json(const bench::Spread& s) {
-  return {{"ratio", s.median}, {"ratio_min", s.min}, {"ratio_max", s.max}};
+  Json out;
+  bench::add_spread(out, "ratio", s);
+  return out;
 }
 
 /// A contender beside ours; `ratio` says which way round.

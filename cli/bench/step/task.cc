@@ -9,12 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include <bench/step_record.h>
-#include <cli/bench/step/data.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/prepare/recipe_task.h>
 
 namespace stormo::cli {
 namespace {
+
+constexpr std::uint64_t kDataSeed = 7;
 
 void write_tensor(std::ofstream& file, const torch::Tensor& tensor) {
   const torch::Tensor t = tensor.detach().contiguous();
@@ -57,6 +58,28 @@ Result<train::Recipe> step_recipe(const StepJob& job, int ranks) {
                                         job.strategy->name, fmt::join(wrong, "\n")));
   parsed.recipe.model.vocabulary = kStepVocabulary;
   return parsed.recipe;
+}
+
+StepData::StepData(const StepJob& job, int ranks)
+    : global_batch_(job.batch * parts_of(job, ranks)) {
+  auto generator = at::detail::createCPUGenerator(kDataSeed);
+  std::vector<std::int64_t> shape = {job.batch};
+  shape.insert(shape.end(), job.model->sample.begin(), job.model->sample.end());
+  const torch::TensorOptions integers(torch::kInt64);
+  for (int i = 0; i < kStepBatches; ++i) {
+    if (job.model->tokens) {
+      const torch::Tensor text =
+          torch::randint(kStepVocabulary, {job.batch, shape.back() + 1}, generator, integers);
+      batches_.push_back({text.slice(1, 0, -1).contiguous(), text.slice(1, 1).contiguous()});
+    } else {
+      batches_.push_back({torch::randn(shape, generator),
+                          torch::randint(kStepClasses, {job.batch}, generator, integers)});
+    }
+  }
+}
+
+data::Batch StepData::get(std::span<const std::int64_t>, std::int64_t epoch) const {
+  return batches_[static_cast<std::size_t>(epoch) % batches_.size()];
 }
 
 Status write_step_inputs(const StepJob& job, const std::string& path) {

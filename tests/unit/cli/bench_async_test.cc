@@ -1,7 +1,6 @@
 // What `stormo bench async` makes of flags, and of what workers measured.
 #include <bench/worker_record.h>
 #include <cli/bench/async/options.h>
-#include <cli/bench/async/picture.h>
 #include <cli/bench/async/table.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
