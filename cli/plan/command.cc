@@ -17,7 +17,7 @@ namespace {
 using PlanAction = Status (*)(const PlanOptions&);
 
 /// A plan that fails is the run's failure; everything else is what the user asked for.
-int exit_code_of(const Status& st) {
+int exit_code_of_plan(const Status& st) {
   if (st.ok()) return kExitOk;
   return st.code() == Code::kBadPlan ? kExitFailed : kExitUsage;
 }
@@ -29,7 +29,7 @@ CLI::App* add(CLI::App& plan, Invocation& invocation, const std::shared_ptr<Plan
   command->callback([&invocation, o, action] {
     const Status st = action(*o);
     if (!st.ok()) fmt::print(stderr, "stormo plan: {}\n", st.message());
-    invocation.exit_code = exit_code_of(st);
+    invocation.exit_code = exit_code_of_plan(st);
   });
   return command;
 }

@@ -16,14 +16,14 @@ namespace {
 
 using Wrong = std::vector<std::string>;
 
-int exit_code_of(const Status& status) {
+int exit_code_of_run(const Status& status) {
   const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kRefused;
   return usage ? kExitUsage : kExitFailed;
 }
 
 int fail_strads(const char* name, const Status& status) {
   fmt::print(stderr, "stormo strads {}: {}\n", name, status.message());
-  return exit_code_of(status);
+  return exit_code_of_run(status);
 }
 
 /// Of the ranks that -n and -H ask for, those that are certainly on this host.
@@ -108,7 +108,7 @@ int run_as_rank(const transport::Rendezvous& place, const StradsArguments& a,
     if (speaks) (void)fail_strads(maker.name, ready.status());
     // a launcher ends all ranks as soon as one has ended: not before this is said
     (void)group.finalize(Deadline::never());
-    return exit_code_of(ready.status());
+    return exit_code_of_run(ready.status());
   }
   const Result<bool> converges = run(std::move(*ready), a, group.rank() == 0);
   if (!converges.ok()) {

@@ -99,14 +99,6 @@ void say(const Status& status) {
   fmt::print(stderr, "stormo {}: {}\n", kName, message_text(status.message()));
 }
 
-/// What the user can put right is told apart from what went wrong.
-int exit_code_of(const Status& status) {
-  const Code code = status.code();
-  const bool usage = code == Code::kInvalidArgument || code == Code::kNotFound ||
-                     code == Code::kRefused || code == Code::kCorrupt;
-  return usage ? kExitUsage : kExitFailed;
-}
-
 /// Says why a run has no end; returns the exit code.
 int end_with(const Status& failure, comm::Communicator& group, const std::string& last_saved,
              bool launched) {

@@ -164,18 +164,6 @@ std::string flight_file_of(const TrainRun& run) {
   return checkpoints.empty() ? "" : checkpoints + "/flight.json";
 }
 
-/// What the user can put right before a run starts is told apart from what went wrong.
-int exit_code_of(const Status& status) {
-  switch (status.code()) {
-    case Code::kOk: return kExitOk;
-    case Code::kInvalidArgument:
-    case Code::kNotFound:
-    case Code::kRefused:
-    case Code::kCorrupt: return kExitUsage;
-    default: return kExitFailed;
-  }
-}
-
 const server::WorkerSession* session_of(const TrainRun& run) {
   return run.recipe.train.session.get();
 }

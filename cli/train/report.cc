@@ -40,6 +40,17 @@ void write_error_event(int exit_code, const std::string& message) {
   observe::JsonObserver(std::cout).on_error({exit_code, message});
 }
 
+int exit_code_of(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk: return kExitOk;
+    case Code::kInvalidArgument:
+    case Code::kNotFound:
+    case Code::kRefused:
+    case Code::kCorrupt: return kExitUsage;
+    default: return kExitFailed;
+  }
+}
+
 int say_failed(const char* command, int exit_code, const std::vector<std::string>& errors,
                bool json) {
   for (const std::string& error : errors)

@@ -7,6 +7,9 @@
 
 namespace stormo::cli {
 
+/// Of a training that failed: what the user can put right before it starts is told apart from what
+/// went wrong.
+int exit_code_of(const Status& status);
 /// Tells a program that reads standard output why there was no run, or no end of it.
 void write_error_event(int exit_code, const std::string& message);
 /// Says on standard error why a command failed, a line for each error, and with `json` also to a
