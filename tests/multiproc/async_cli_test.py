@@ -122,6 +122,9 @@ class AsyncTest(TrainTest):
         done = self.stormo("replay", "record", "optimizer.lr=0.5")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn(f"the recorded run had {end['weights_hash']}", done.stdout)
+        done = self.stormo("replay", "record", "strategy.servers=2")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("another number of shards", done.stderr)
 
     def test_a_recorded_run_with_a_factor_that_adapts_is_replayed(self):
         end = self.end_of("-n", "3", SERVERS, "--record", "record", "strategy.compensation=adaptive_delay_compensated",
