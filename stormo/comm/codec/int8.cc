@@ -15,8 +15,9 @@
 #include <cstring>
 #include <limits>
 
+// A namespace for each codec: the linker sees these functions.
 HWY_BEFORE_NAMESPACE();
-namespace stormo::comm::HWY_NAMESPACE {
+namespace stormo::comm::int8::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::size_t kBlock = 256;
@@ -85,31 +86,30 @@ void decode_add(const std::byte* code, std::span<float> values) {
   }
 }
 
-}  // namespace stormo::comm::HWY_NAMESPACE
+}  // namespace stormo::comm::int8::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace stormo::comm {
+namespace int8 {
 
 HWY_EXPORT(encode);
 HWY_EXPORT(decode_add);
 
-namespace {
-
-void encode_int8(std::span<float> values, std::byte* code) {
+static void encode_blocks(std::span<float> values, std::byte* code) {
   HWY_DYNAMIC_DISPATCH(encode)(values, code);
 }
 
-void decode_add_int8(const std::byte* code, std::span<float> values) {
+static void decode_add_blocks(const std::byte* code, std::span<float> values) {
   HWY_DYNAMIC_DISPATCH(decode_add)(code, values);
 }
 
-}  // namespace
+}  // namespace int8
 
 Encoder int8_encoder() {
   const plan::CodecRow& row = row_of(plan::Codec::kInt8);
   STORMO_CHECK(row.block == 256 && row.block_bytes == 4 + 256, "the row has other blocks");
-  return {.row = row, .encode = encode_int8, .decode_add = decode_add_int8};
+  return {.row = row, .encode = int8::encode_blocks, .decode_add = int8::decode_add_blocks};
 }
 
 }  // namespace stormo::comm
