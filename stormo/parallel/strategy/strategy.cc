@@ -179,7 +179,7 @@ Status check_blocks(const Strategy& s, const StepOptions& step) {
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.
 Status check_loss_scale(const Strategy& s, const StepOptions& step) {
-  if (!step.scale_loss || row_of(s.kind).synchronous) return {};
+  if (!step.scale_loss || row_of(s.kind).trains_as_one) return {};
   return refuse(s,
                 "would have a loss scale of its own on every rank; use bfloat16 or float32, or "
                 "'ddp'");

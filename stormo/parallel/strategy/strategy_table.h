@@ -26,7 +26,7 @@ struct StrategyRow {
   std::string_view name;       ///< in recipes
   std::string_view ranks;      ///< on which it runs, as docs/recipes.md says
   std::string_view keys = {};  ///< of recipes that it has and others lack; a space between them
-  bool synchronous = true;     ///< each step trains as one process would; else each rank by itself
+  bool trains_as_one = true;   ///< each step trains as one process would; else each rank by itself
   bool all_reduces = false;    ///< whole gradients: in buckets, by a reducer
   bool one_host = false;       ///< it refuses several
   enum class Servers { kNone, kCentre, kParameters } servers = Servers::kNone;

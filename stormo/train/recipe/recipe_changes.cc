@@ -81,7 +81,7 @@ bool trains_as_one(std::string_view key, const std::string& choice) {
   }
   const auto rows = parallel::strategy_rows();
   const auto row = std::ranges::find(rows, choice, &parallel::StrategyRow::name);
-  return key == "strategy.kind" && row != rows.end() && row->synchronous;
+  return key == "strategy.kind" && row != rows.end() && row->trains_as_one;
 }
 
 /// Choices of one key that train the same.

@@ -154,6 +154,7 @@ class Uses {
       case kReshard:
       case kShareParameters:
       case kPull:
+      case kMix:
       case kAverage: return parameters("values of", Use::kChange);
       case kExchange: parameters("values of", Use::kChange); return gradients(Use::kRead);
       case kAllReduce:
