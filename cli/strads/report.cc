@@ -30,7 +30,7 @@ class Reporter {
   /// People get a line whenever there are a quarter more rounds, and at the end.
   void row(const strads::Judged& judged) {
     const std::int64_t rounds = run_.scheduler().rounds_done();
-    if (!json_ && judged.end == nullptr && 4 * rounds < 5 * shown_) return;
+    if (!json_ && judged.end.empty() && 4 * rounds < 5 * shown_) return;
     shown_ = rounds;
     if (json_) {
       print_json(json_of(judged));

@@ -71,7 +71,7 @@ Result<Judged> run_loop(RoundsRun& run, const LoopOptions& loop, const LoopEvent
   STORMO_ASSIGN_OR_RETURN(judged.now, run.judge());
   const double first = judged.now.objective;
   events.judged(judged);
-  while (judged.end == nullptr) {
+  while (judged.end.empty()) {
     const TimePoint begin = clock.now();
     const Duration cpu = cpu_time();
     const Status went_on = go_on(run, loop, events);
@@ -89,7 +89,7 @@ Result<Judged> run_loop(RoundsRun& run, const LoopOptions& loop, const LoopEvent
     } else if (run.scheduler().rounds_done() == loop.rounds) {
       judged.end = "ended";
     }
-    if (judged.end != kDiverged) STORMO_RETURN_IF_ERROR(events.save(judged.end != nullptr));
+    if (judged.end != kDiverged) STORMO_RETURN_IF_ERROR(events.save(!judged.end.empty()));
     events.judged(judged);
   }
   return judged;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
@@ -23,10 +24,10 @@ struct LoopOptions {
 /// A judgement, and the time that rounds took, without judgements.
 struct Judged {
   Judgement now;
-  Duration real{}, cpu{};     ///< cpu: of this process, all threads
-  const char* end = nullptr;  ///< why the run ends; null: it goes on
+  Duration real{}, cpu{};  ///< cpu: of this process, all threads
+  std::string_view end;    ///< why the run ends; empty: it goes on
 };
-inline constexpr const char* kDiverged = "diverged";
+inline constexpr std::string_view kDiverged = "diverged";
 
 struct LoopEvents {
   /// Each judgement.
