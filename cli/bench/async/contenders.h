@@ -11,7 +11,7 @@ namespace stormo::cli {
 using AsyncContender = Entrant<bench::WorkerRecord, SlowWorker>;
 using AsyncField = Field<bench::WorkerRecord, SlowWorker>;
 
-/// What one model is measured with; strategies first.
+/// The contenders of one model, strategies first; an opponent that cannot run is left out.
 Result<AsyncField> gather_async(const BenchSite& site, const StepJob& job,
                                 const BenchAsyncOptions& options, const AsyncArguments& arguments);
 

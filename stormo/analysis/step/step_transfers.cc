@@ -77,8 +77,7 @@ std::vector<Transfer> transfers_of(const plan::StepPlan& plan, std::size_t actio
     out.emplace_back(exchange_of(a, bytes));
   }
   if (row_of(a.kind).moves()) out.emplace_back(move_of(plan, a, sizes));
-  if (row_of(a.kind).places(Value::kParameters, Placement::kDiverged) &&
-      row_of(a.kind).takes_from(Placement::kDiverged)) {
+  if (row_of(a.kind).is({Value::kParameters, Placement::kDiverged, Placement::kDiverged})) {
     if (Crossing ring = mix_of(plan, a); !ring.messages.empty()) out.emplace_back(std::move(ring));
   }
   for (Crossing& c : crossings_of(plan, a, sizes)) out.emplace_back(std::move(c));

@@ -60,18 +60,22 @@ class Agent final : public RankListener {
     std::array<char, 64 * 1024> buffer;
     const ssize_t n = ::read(STDIN_FILENO, buffer.data(), buffer.size());
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    if (n <= 0) {
-      loop_.forget(STDIN_FILENO);
-      input_ended_ = true;
-      return;
-    }
+    if (n <= 0) return end_input();
     input_.append({buffer.data(), static_cast<std::size_t>(n)});
     for (;;) {
       const auto message = input_.next();
-      if (!message.ok()) return refuse(message.status());
+      if (!message.ok()) {  // nothing after it can be read
+        refuse(message.status());
+        return end_input();
+      }
       if (!*message) return;
       take(**message);
     }
+  }
+
+  void end_input() {
+    loop_.forget(STDIN_FILENO);
+    input_ended_ = true;
   }
 
   void take(std::string_view message) {

@@ -42,7 +42,7 @@ class Sharder {
       for (int s = a.range.first; s <= a.range.last; ++s) forward(s, a.micro_batch);
       return;
     }
-    if (row.passes_gradient()) {
+    if (row.passes_gradient() && row.adds_gradients) {
       for (int s = a.range.last; s >= a.range.first; --s) backward(s, a.micro_batch);
       return;
     }

@@ -213,10 +213,14 @@ Result<bool> DataLink::receive_head() {
 }
 
 void DataLink::complete(const transport::Reply& reply) {
+  Result<std::string> outcome = transport::outcome_of(reply);
   const std::lock_guard lock(mutex_);
   DataCall& call = *calls_.front();
-  call.status = outcome_of(reply).status();
-  call.body = reply.body;
+  if (outcome.ok()) {
+    call.body = *std::move(outcome);
+  } else {
+    call.status = outcome.status();
+  }
   call.is_done = true;
   calls_.pop_front();
   --sent_calls_;

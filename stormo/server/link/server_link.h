@@ -39,8 +39,8 @@ class ServerLink {
     std::function<void(std::string_view)> on_answer = {};
     /// Gets a line of the server for people; called by the link's thread. May be empty.
     std::function<void(std::string_view)> on_notice = {};
-    /// Called by a thread that waits for the server or for other workers, a few times a second. May
-    /// be empty.
+    /// Called by a thread that waits for the server or for other workers, a few times a second, and
+    /// where its call begins. May be empty.
     std::function<void()> on_wait = {};
     /// Another one may declare the server lost.
     std::shared_ptr<transport::Health> health = std::make_shared<transport::Health>();
@@ -59,7 +59,8 @@ class ServerLink {
   /// OK until the server is lost; then why: kPeerLost, or kCancelled when the chief has told that
   /// the run failed. Any thread.
   Status status() const { return options_.health->status(); }
-  /// The same for a thread that waits, and asks a few times a second: Options::on_wait hears of it.
+  /// The same for a thread that begins a call, or waits and asks a few times a second:
+  /// Options::on_wait hears of it.
   Status status_while_waiting() const {
     if (options_.on_wait) options_.on_wait();
     return status();

@@ -61,8 +61,7 @@ namespace stormo::server {
 /// Values are wire format: append only.
 enum class DataOp : std::uint8_t {
   /// Payload of the reply: weights of all pieces; or ranges that have changed since the version
-  /// that
-  /// the worker has, then their elements, see ViewHead.
+  /// that the worker has, then their elements, see ViewHead.
   kRead = 1,
   kLook = 2,  ///< same
   kPush = 3,  ///< payload: gradients of the pieces that have one; of rows indices, then values

@@ -1,7 +1,6 @@
 #include <stormo/train/run/training_run.h>
 
 #include <cstring>
-#include <utility>
 
 #include <ATen/Parallel.h>
 

@@ -266,8 +266,7 @@ void SimulatedWorkers::average() {
     states.push_back(of(w).averaged.get());
     weights.push_back(std::exchange(of(w).samples, 0));
   }
-  average_together(states, weights);
-  last_ = *arrived.begin();
+  if (average_together(states, weights)) last_ = *arrived.begin();
 }
 
 void SimulatedWorkers::finish() {

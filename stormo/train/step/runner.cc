@@ -134,6 +134,20 @@ void Runner::look_ahead() {
   }
 }
 
+/// What the store must do besides holding parameters.
+static Status check_store(const plan::StepPlan& plan, ParameterStore& store) {
+  if (num_stages(plan.mesh) > 1 && store.cut().stages == nullptr) {
+    return Status(Code::kBadPlan, "the plan has stages, but the store moves nothing between them");
+  }
+  if (plan::is_remote(plan) && store.served() == nullptr) {
+    return Status(Code::kBadPlan, "the plan has servers, but the store has none");
+  }
+  if (plan.mesh.find(plan::kTensorAxis) >= 0 && store.cut().split == nullptr) {
+    return Status(Code::kBadPlan, "the plan has slices, but the store has whole parameters");
+  }
+  return {};
+}
+
 // What the plan does not say, and a Runner needs.
 Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
   if (plan.scaled_loss != (parts_.scaler != nullptr)) {
@@ -150,12 +164,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                   "the plan has newest_weights, but with autocast a backward uses 16-bit copies of "
                   "the weights that its forward made");
   }
-  if (num_stages(plan.mesh) > 1 && parts_.store.cut().stages == nullptr) {
-    return Status(Code::kBadPlan, "the plan has stages, but the store moves nothing between them");
-  }
-  if (plan.mesh.find(plan::kTensorAxis) >= 0 && parts_.store.cut().split == nullptr) {
-    return Status(Code::kBadPlan, "the plan has slices, but the store has whole parameters");
-  }
+  STORMO_RETURN_IF_ERROR(check_store(plan, parts_.store));
   if (plan.mesh.find(plan::kContextAxis) >= 0 && (parts_.context == nullptr || !has_segments)) {
     return Status(Code::kBadPlan, std::string("the plan has parts of positions, but ") +
                                       (has_segments ? "there is no group of their ranks"

@@ -85,7 +85,7 @@ void AveragedState::end_average(std::span<const double> sums) {
 }
 
 // A sum and then its factor, as AveragedStore does with all-reduces.
-void average_together(std::span<AveragedState* const> states, std::span<const double> weights) {
+bool average_together(std::span<AveragedState* const> states, std::span<const double> weights) {
   const torch::NoGradGuard no_grad;
   std::vector<double> sums;
   std::vector<std::vector<AveragedState::Array>> arrays;  // by state
@@ -95,7 +95,7 @@ void average_together(std::span<AveragedState* const> states, std::span<const do
     std::ranges::transform(sums, terms, sums.begin(), std::plus());
     arrays.push_back(states[i]->arrays());
   }
-  if (sums[0] == 0) return;
+  if (sums[0] == 0) return false;
   for (std::size_t a = 0; a < arrays.front().size(); ++a) {
     torch::Tensor mean;
     for (std::size_t i = 0; i < states.size(); ++i) {
@@ -106,6 +106,7 @@ void average_together(std::span<AveragedState* const> states, std::span<const do
     for (std::vector<AveragedState::Array>& of_state : arrays) of_state[a].take(mean);
   }
   for (AveragedState* state : states) state->end_average(sums);
+  return true;
 }
 
 }  // namespace stormo::train

@@ -59,7 +59,7 @@ class AveragedState {
 };
 
 /// Averages `states` where one process has all of them; `weights`: by state. The terms are added in
-/// this order. Does nothing if all weights are 0.
-void average_together(std::span<AveragedState* const> states, std::span<const double> weights);
+/// this order. False, and nothing is done, if all weights are 0.
+bool average_together(std::span<AveragedState* const> states, std::span<const double> weights);
 
 }  // namespace stormo::train

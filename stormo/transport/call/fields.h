@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
@@ -183,7 +184,10 @@ class FieldReader {
   }
   template <class T>
   void get(AtMost<std::vector<T>> list) {
-    for (std::uint32_t left = get_length(list.most); left > 0 && good_; --left) {
+    std::uint32_t left = get_length(list.most);
+    // not more than what is there can be
+    if (good_) list.value.reserve(std::min<std::size_t>(left, rest_.size() / sizeof(T) + 1));
+    for (; left > 0 && good_; --left) {
       get(list.value.emplace_back());
     }
   }

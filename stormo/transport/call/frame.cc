@@ -23,6 +23,11 @@ Result<std::size_t> length_of(std::string_view frame, std::string_view protocol,
 
 }  // namespace
 
+void append_frame(std::string& out, std::string_view body) {
+  const auto length = static_cast<std::uint32_t>(body.size());
+  out.append(reinterpret_cast<const char*>(&length), sizeof length).append(body);
+}
+
 std::string frame(std::string_view body) { return begin_of_frame(body, 0); }
 
 std::string begin_of_frame(std::string_view head, std::size_t following) {

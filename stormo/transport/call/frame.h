@@ -16,6 +16,7 @@ inline constexpr std::size_t kFrameLengthBytes = 4;
 
 /// A frame with this body.
 std::string frame(std::string_view body);
+void append_frame(std::string& out, std::string_view body);
 /// The begin of a frame: as many bytes of its body follow, which are sent from where they are.
 std::string begin_of_frame(std::string_view head, std::size_t following);
 

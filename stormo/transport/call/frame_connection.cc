@@ -27,7 +27,7 @@ void FrameConnection::send(std::string_view body) {
   if (out_.size() - sent_ > max_unread_) {
     is_flooded_ = true;
   } else {
-    out_ += frame(body);
+    append_frame(out_, body);
   }
 }
 

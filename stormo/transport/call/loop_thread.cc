@@ -10,10 +10,8 @@
 
 namespace stormo::transport {
 
-LoopThread::LoopThread() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
-
-Status LoopThread::status() const {
-  return fd_.valid() ? Status() : io_error("no descriptor is left for an eventfd");
+LoopThread::LoopThread() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!fd_.valid()) status_ = errno_error("eventfd");
 }
 
 void LoopThread::start(std::function<void()> turn) {

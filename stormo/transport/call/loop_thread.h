@@ -16,8 +16,8 @@ class LoopThread {
  public:
   LoopThread();
   ~LoopThread() { stop(); }
-  /// kIo when the process was out of descriptors: then wake() ends no wait.
-  Status status() const;
+  /// Why there is no eventfd, as where no descriptor is left: then wake() ends no wait.
+  const Status& status() const { return status_; }
 
   /// Calls `turn` again and again, until stop().
   void start(std::function<void()> turn);
@@ -38,6 +38,7 @@ class LoopThread {
 
  private:
   Descriptor fd_;
+  Status status_;
   std::atomic<bool> is_stopping_{false};
   std::thread thread_;
 };

@@ -80,7 +80,7 @@ class SocketStoreClient final : public StoreClient {
   void lose(Status why);
   void report_loss();
 
-  FrameConnection connection_;  // client thread only
+  FrameConnection connection_;  // client thread only, but for fd()
   TimePoint next_beat_{};       // same
   const std::string address_;
   const Duration beat_;
