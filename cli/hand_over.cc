@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cli/bench/commands.h>
+#include <cli/build_facts.h>
 #include <cli/commands.h>
 #include <cli/doctor/torch_facts.h>
 #include <cli/own_program.h>
@@ -29,6 +30,7 @@ Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) 
 Status search_plans(const PlanOptions&) { return become_train_program(); }
 
 Result<std::optional<TorchFacts>> torch_facts() {
+  if (!kHasTorch) return std::optional<TorchFacts>();
   STORMO_ASSIGN_OR_RETURN(const Answer answer, ask_train_program({kFactsCommand}));
   if (answer.exit_code != kExitOk || answer.signal != 0) {
     return invalid_argument(fmt::format("{} ended with {} {}; see what it says above",

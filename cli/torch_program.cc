@@ -26,6 +26,11 @@ namespace fs = std::filesystem;
 /// What to execute: the program beside this one in a build; where it is installed, the script that
 /// finds the libtorch of this machine for it.
 Result<std::string> find_train_program() {
+  if (!kHasTorch) {
+    return invalid_argument(
+        "this program was built without libtorch and cannot train; build it with 'cmake --preset "
+        "release' (./quickstart fetches libtorch)");
+  }
   STORMO_ASSIGN_OR_RETURN(const fs::path own, own_program());
   const fs::path built = own.parent_path() / kTrainProgram;
   const fs::path installed = own.parent_path().parent_path() / kTrainFolder;
