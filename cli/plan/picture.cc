@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <cli/plan/rounds.h>
+#include <cli/plot/svg.h>
 
 namespace stormo::cli {
 namespace {
@@ -98,35 +99,21 @@ std::string svg_head(const Schedule& s, int width, int height) {
         "markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"{}\"/></marker>",
         id, color);
   };
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
-      "viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\" font-size=\"11\">\n"
-      "<style>.rank{{stroke:#999}} line.round{{stroke:#ddd}} .head{{text-anchor:middle}}\n"
-      ".reduce line{{stroke:{2}}} .reduce text{{fill:{2}}}\n"
-      ".copy line{{stroke:{3};stroke-dasharray:5 3}} .copy text{{fill:{3}}}\n"
-      "g text{{text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:3px}}</style>\n"
-      "<defs>{4}{5}</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-      "<text x=\"12\" y=\"22\" font-size=\"15\">{6}</text>\n"
-      "<text x=\"12\" y=\"42\"><tspan fill=\"{2}\">+c solid: the receiver reduces</tspan>"
-      "<tspan fill=\"{3}\" dx=\"16\">=c dashed: the receiver copies</tspan></text>\n",
-      width, height, kReduceColor, kCopyColor, marker("r", kReduceColor), marker("c", kCopyColor),
-      xml_escaped(heading(s)));
+  const std::string style = fmt::format(
+      ".rank{{stroke:#999}} line.round{{stroke:#ddd}} .head{{text-anchor:middle}} text{{font-size:"
+      "11px}}\n.reduce line{{stroke:{0}}} .reduce text{{fill:{0}}}\n"
+      ".copy line{{stroke:{1};stroke-dasharray:5 3}} .copy text{{fill:{1}}}\n"
+      "g text{{text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:3px}}",
+      kReduceColor, kCopyColor);
+  return svg_begin(width, height, style, heading(s)) +
+         fmt::format(
+             "<defs>{0}{1}</defs>\n<text x=\"12\" y=\"42\"><tspan fill=\"{2}\">+c solid: the "
+             "receiver reduces</tspan><tspan fill=\"{3}\" dx=\"16\">=c dashed: the receiver "
+             "copies</tspan></text>\n",
+             marker("r", kReduceColor), marker("c", kCopyColor), kReduceColor, kCopyColor);
 }
 
 }  // namespace
-
-std::string xml_escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '&' || c == '<' || c == '>') {
-      out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : "&gt;";
-    } else {
-      out += byte < 0x20 || byte >= 0x7f ? '?' : c;
-    }
-  }
-  return out;
-}
 
 Result<std::string> dot_picture(const Schedule& s) {
   STORMO_ASSIGN_OR_RETURN(const ArrowsByRound rounds, drawable(s));
@@ -169,7 +156,7 @@ Result<std::string> svg_picture(const Schedule& s) {
   for (std::size_t i = 0; i < rounds.size(); ++i) {
     for (const Arrow& arrow : rounds[i]) draw_arrow(arrow, i, out);
   }
-  return out + "</svg>\n";
+  return out + kSvgEnd;
 }
 
 }  // namespace stormo::cli

@@ -12,7 +12,5 @@ namespace stormo::cli {
 /// schedule of more than 4,096 arrows, which nobody could read.
 Result<std::string> dot_picture(const plan::Schedule& s);
 Result<std::string> svg_picture(const plan::Schedule& s);
-/// For text in an SVG: what is no printable ASCII becomes '?'.
-std::string xml_escaped(const std::string& text);
 
 }  // namespace stormo::cli

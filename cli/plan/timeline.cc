@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include <cli/plan/output.h>
-#include <cli/plan/picture.h>
+#include <cli/plot/svg.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::cli {
@@ -79,22 +79,19 @@ Result<std::string> svg_timeline(const plan::StepPlan& plan, const analysis::Ste
                                         plan.strategy, s.timeline.size()));
   }
   const std::size_t ranks = s.finish.size();
-  std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<style>.tick{{stroke:#ddd;font-size:10px}}"
-      "text.tick{{stroke:none;fill:#666;text-anchor:middle}}"
-      "rect{{stroke:#555;stroke-width:0.4}}rect.wait{{stroke-dasharray:2}}"
-      ".box{{text-anchor:middle;font-size:10px}}</style>\n"
-      "<rect x=\"0\" y=\"0\" width=\"100%\" height=\"100%\" fill=\"#ffffff\" stroke=\"none\"/>\n"
-      "<text x=\"12\" y=\"22\" font-size=\"15\">{}: {} rank(s), {} a step, {:.0f} % idle</text>\n",
-      kLeft + kWidth + 40, kTop + static_cast<double>(ranks) * kRank + 16,
-      xml_escaped(plan.strategy), ranks, time_text(s.seconds), 100 * s.idle_share());
+  std::string out = svg_begin(kLeft + kWidth + 40, kTop + static_cast<double>(ranks) * kRank + 16,
+                              ".tick{stroke:#ddd;font-size:10px}"
+                              "text.tick{stroke:none;fill:#666;text-anchor:middle}"
+                              "rect{stroke:#555;stroke-width:0.4}rect.wait{stroke-dasharray:2}"
+                              ".box{text-anchor:middle;font-size:10px}",
+                              fmt::format("{}: {} rank(s), {} a step, {:.0f} % idle", plan.strategy,
+                                          ranks, time_text(s.seconds), 100 * s.idle_share()));
   double seconds = 0;  // of all steps that it shows
   for (const SimulatedAction& a : s.timeline) seconds = std::max(seconds, a.end);
   draw_axes(ranks, seconds, out);
   const double scale = seconds > 0 ? kWidth / seconds : 0;
   for (const SimulatedAction& a : s.timeline) draw_box(plan, a, scale, out);
-  return out + "</svg>\n";
+  return out + kSvgEnd;
 }
 
 }  // namespace stormo::cli

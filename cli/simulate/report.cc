@@ -183,9 +183,8 @@ std::string svg_losses(const Simulation& s) {
   const std::string title = heading(s);
   const std::size_t half = std::min(title.find("; "), title.size());
   PlotText text{.title = title.substr(0, half),
-                .subtitle = title.substr(std::min(half + 2, title.size())),
-                .y_label = "train loss"};
-  Plot plot{.x_label = "virtual time (s)"};
+                .subtitle = title.substr(std::min(half + 2, title.size()))};
+  Plot plot{.x_label = "virtual time (s)", .y_label = "train loss"};
   for (const SimulatedPolicy& p : s.policies) {
     PlotCurve& curve = plot.curves.emplace_back(PlotCurve{.name = p.policy});
     for (const LossPoint& point : binned(p.losses, kPictureBins)) {

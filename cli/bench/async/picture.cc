@@ -33,10 +33,10 @@ void add_curves(const AsyncResult& result, Plot& over_steps, Plot& over_time, Pl
 
 std::string async_picture(const AsyncRow& row) {
   PlotText text{.title = async_heading(row),
-                .subtitle = "losses of the first round, since all workers train",
-                .y_label = "train loss"};
+                .subtitle = "losses of the first round, since all workers train"};
   if (row.slow.any()) text.subtitle += "; slow on purpose: " + slow_text(row.slow);
-  Plot over_steps{.x_label = "steps of all workers"}, over_time{.x_label = "time (s)"};
+  Plot over_steps{.x_label = "steps of all workers", .y_label = "train loss"};
+  Plot over_time{.x_label = "time (s)", .y_label = "train loss"};
   add_curves(row.ours, over_steps, over_time, text);
   for (const AsyncResult& other : row.against) add_curves(other, over_steps, over_time, text);
   return svg_plots(text, {over_steps, over_time});
