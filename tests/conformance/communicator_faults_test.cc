@@ -2,7 +2,6 @@
 // change nothing, all others become one first cause for every rank, in time, and never wrong data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stormo/transport/faulty/faulty.h>
 
 #include <array>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include "tests/conformance/at_once.h"
 #include "tests/conformance/bad_wire.h"
 #include "tests/conformance/every_operation.h"
+#include "tests/conformance/faulty.h"
 #include "tests/conformance/job_ranks.h"
 
 namespace stormo::comm {

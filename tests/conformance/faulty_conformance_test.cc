@@ -1,5 +1,4 @@
-#include <stormo/transport/faulty/faulty.h>
-
+#include "tests/conformance/faulty.h"
 #include "tests/conformance/tcp_fabric.h"
 #include "tests/conformance/transport_conformance.h"
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stormo/base/rng.h>
-#include <stormo/transport/faulty/faulty.h>
 #include <stormo/transport/tcp/frame.h>
 #include <stormo/transport/tcp/link.h>
 #include <stormo/transport/tcp/stripes.h>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/conformance/faulty.h"
 #include "tests/conformance/tcp_fabric.h"
 
 namespace stormo::transport {

@@ -1,20 +1,53 @@
+#pragma once
+
+// A transport that injects faults into another one.
+
+#include <stormo/base/clock.h>
 #include <stormo/base/rng.h>
-#include <stormo/transport/faulty/faulty.h>
 #include <stormo/transport/health.h>
+#include <stormo/transport/transport.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 namespace stormo::transport {
-namespace {
 
-class SeededFaults final : public FaultyTransport {
+/// The faults to inject at one endpoint. Messages are counted from 0, in the order in which this
+/// endpoint sends them.
+struct FaultPlan {
+  std::uint64_t seed = 0;
+  /// Each exchange starts late with this probability, by up to `max_delay`.
+  double delay_probability = 0;
+  Duration max_delay{0};
+  /// This message and all later ones to the same peer are never sent, because a stream has no gaps.
+  /// The receiver misses its deadline.
+  std::optional<std::uint64_t> drop_message;
+  /// One bit of this message's payload is flipped before the inner transport gets it, so the
+  /// checksum is valid and the receiver gets wrong data. Empty payloads are unchanged.
+  std::optional<std::uint64_t> corrupt_message;
+  /// Before this message is sent, the endpoint is destroyed, as if its process had died.
+  std::optional<std::uint64_t> cut_before_message;
+};
+
+/// The faults that were injected, for assertions of tests.
+struct FaultCounts {
+  std::uint64_t delays = 0;
+  std::uint64_t dropped_messages = 0;
+  std::uint64_t corrupted_messages = 0;
+  std::uint64_t cuts = 0;
+};
+
+/// Passes messages on to another transport, with the faults of a plan.
+class FaultyTransport final : public Transport {
  public:
-  SeededFaults(std::unique_ptr<Transport> inner, FaultPlan plan)
+  FaultyTransport(std::unique_ptr<Transport> inner, FaultPlan plan)
       : plan_(plan),
         rank_(inner->rank()),
         size_(inner->size()),
@@ -34,7 +67,7 @@ class SeededFaults final : public FaultyTransport {
     const std::lock_guard lock(mutex_);
     return inner_ ? inner_->counters() : last_counters_;
   }
-  FaultCounts faults() const override {
+  FaultCounts faults() const {
     const std::lock_guard lock(mutex_);
     return counts_;
   }
@@ -108,10 +141,9 @@ class SeededFaults final : public FaultyTransport {
   FaultCounts counts_;
 };
 
-}  // namespace
-
-std::unique_ptr<FaultyTransport> make_faulty(std::unique_ptr<Transport> inner, FaultPlan plan) {
-  return std::make_unique<SeededFaults>(std::move(inner), plan);
+inline std::unique_ptr<FaultyTransport> make_faulty(std::unique_ptr<Transport> inner,
+                                                    FaultPlan plan) {
+  return std::make_unique<FaultyTransport>(std::move(inner), plan);
 }
 
 }  // namespace stormo::transport
