@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/text.h>
 #include <stormo/checkpoint/file/staging.h>
 #include <stormo/checkpoint/format/manifest.h>
 
@@ -25,12 +25,8 @@ constexpr std::string_view kStepPrefix = "step-";
 
 std::optional<std::int64_t> step_of(const std::string& folder_name) {
   if (!folder_name.starts_with(kStepPrefix)) return std::nullopt;
-  const char* begin = folder_name.data() + kStepPrefix.size();
-  const char* end = folder_name.data() + folder_name.size();
-  std::int64_t step = 0;
-  const auto [stop, error] = std::from_chars(begin, end, step);
-  if (error != std::errc{} || stop != end || step < 0) return std::nullopt;
-  return step;
+  const auto step = number_in<std::int64_t>(folder_name.substr(kStepPrefix.size()));
+  return step && *step >= 0 ? step : std::nullopt;
 }
 
 /// A folder named like a checkpoint that has a manifest.

@@ -4,9 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
+
+#include <stormo/base/text.h>
 
 namespace stormo::data {
 namespace {
@@ -16,11 +17,9 @@ constexpr std::size_t kShown = 10;
 
 /// A whole number as people write it: no sign, no zero in front.
 std::optional<std::int64_t> as_class(std::string_view label) {
-  std::int64_t value = -1;
-  const auto [end, failed] = std::from_chars(label.data(), label.data() + label.size(), value);
-  const bool whole = failed == std::errc() && end == label.data() + label.size();
-  const bool plain = whole && value >= 0 && (label.size() == 1 || label.front() != '0');
-  return plain && value < kMostClasses ? std::optional(value) : std::nullopt;
+  const auto value = number_in<std::int64_t>(label);
+  const bool plain = value && *value >= 0 && (label.size() == 1 || label.front() != '0');
+  return plain && *value < kMostClasses ? value : std::nullopt;
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 
 #include <stormo/base/rng.h>
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/secret_file.h>
@@ -18,13 +18,6 @@
 
 namespace stormo::launch {
 namespace {
-
-std::optional<int> to_int(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// Reads variables of one launcher and collects everything that is wrong with them.
 class Reading {
@@ -42,7 +35,7 @@ class Reading {
       if (!fallback) wrong(fmt::format("{} is not set", name));
       return fallback.value_or(least);
     }
-    const auto parsed = to_int(*value);
+    const auto parsed = number_in<int>(*value);
     if (parsed && *parsed >= least) return *parsed;
     wrong(fmt::format("{}='{}' must be a whole number of at least {}", name, *value, least));
     return least;
@@ -386,19 +379,16 @@ Result<transport::Rendezvous> read_environment(const EnvironmentReader& read) {
 
 std::vector<int> expand_tasks_per_node(std::string_view text) {
   std::vector<int> out;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    std::string_view item = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
+  for (std::string_view item : split(text, ',')) {
     int repeat = 1;
     if (const std::size_t open = item.find("(x"); open != std::string_view::npos) {
       if (!item.ends_with(')')) return {};
-      const auto times = to_int(item.substr(open + 2, item.size() - open - 3));
+      const auto times = number_in<int>(item.substr(open + 2, item.size() - open - 3));
       if (!times || *times < 1 || *times > kMaxRanks) return {};
       repeat = *times;
       item = item.substr(0, open);
     }
-    const auto tasks = to_int(item);
+    const auto tasks = number_in<int>(item);
     if (!tasks || *tasks < 1) return {};
     out.insert(out.end(), static_cast<std::size_t>(repeat), *tasks);
     if (out.size() > static_cast<std::size_t>(kMaxRanks)) return {};
@@ -413,7 +403,7 @@ namespace {
 int openmp_threads(const EnvironmentReader& read, int most) {
   const std::string text = read("OMP_NUM_THREADS").value_or("");
   if (text == "1" && read("TORCHELASTIC_RUN_ID")) return 0;
-  const auto threads = to_int(std::string_view(text).substr(0, text.find(',')));
+  const auto threads = number_in<int>(std::string_view(text).substr(0, text.find(',')));
   return threads && *threads >= 1 ? std::min(*threads, most) : 0;
 }
 
@@ -422,7 +412,7 @@ int openmp_threads(const EnvironmentReader& read, int most) {
 Result<int> threads_per_rank(const EnvironmentReader& read, int most) {
   const std::string text = read("STORMO_THREADS").value_or("");
   if (text.empty()) return openmp_threads(read, most);
-  const auto threads = to_int(text);
+  const auto threads = number_in<int>(text);
   if (threads && *threads >= 1 && *threads <= most) return *threads;
   return invalid_argument(
       fmt::format("STORMO_THREADS='{}' must be a whole number from 1 to {}; correct it, or unset "
@@ -432,8 +422,8 @@ Result<int> threads_per_rank(const EnvironmentReader& read, int most) {
 
 Result<transport::PortRange> parse_port_range(std::string_view text) {
   const std::size_t dash = text.find('-');
-  const auto first = to_int(text.substr(0, dash));
-  const auto last = dash == std::string_view::npos ? first : to_int(text.substr(dash + 1));
+  const auto first = number_in<int>(text.substr(0, dash));
+  const auto last = dash == std::string_view::npos ? first : number_in<int>(text.substr(dash + 1));
   if (!first || !last || *first < 1 || *last > 65535 || *first > *last)
     return invalid_argument(
         fmt::format("'{}' is not a range of ports; write 29500-29600 (1 to 65535)", text));

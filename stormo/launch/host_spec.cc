@@ -5,10 +5,10 @@
 #include <sys/sysinfo.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <set>
 
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/environment.h>
 
@@ -39,9 +39,8 @@ std::string parse_host(std::string_view item, HostSlots& out) {
   if (!plain || name.front() == '-') return fmt::format("'{}' is not a host name", name);
   out.name = name;
   if (!has_slots) return {};
-  const auto [end, error] = std::from_chars(slots.data(), slots.data() + slots.size(), out.slots);
-  if (error != std::errc{} || end != slots.data() + slots.size() || out.slots < 1 ||
-      out.slots > kMaxRanks)
+  out.slots = number_in<int>(slots).value_or(0);
+  if (out.slots < 1 || out.slots > kMaxRanks)
     return fmt::format("'{}': slots must be a whole number from 1 to {}", item, kMaxRanks);
   return {};
 }

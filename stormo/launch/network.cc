@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include <stormo/base/text.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/transport/net/socket.h>
 
@@ -79,14 +80,10 @@ std::vector<InterfaceAddress> interface_addresses() {
 
 Result<std::string> choose_interface(std::string_view names) {
   Status problem = invalid_argument("the list of network interfaces is empty");
-  for (bool more = !names.empty(); more;) {
-    const std::size_t comma = names.find(',');
-    const std::string_view name = names.substr(0, comma);
+  for (const std::string_view name : split(names, ',')) {
     const auto address = transport::interface_address(name);
     if (address.ok()) return std::string(name);
     problem = address.status();
-    more = comma != std::string_view::npos;
-    if (more) names.remove_prefix(comma + 1);
   }
   return problem;
 }

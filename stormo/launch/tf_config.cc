@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <stormo/base/text.h>
 
 namespace stormo::launch {
 namespace {
@@ -66,12 +67,7 @@ class TfConfigReading {
     const json value = task.contains("index") ? task["index"] : json();
     std::optional<std::int64_t> index;
     if (value.is_number_integer()) index = value.get<std::int64_t>();
-    if (value.is_string()) {
-      const auto text = value.get<std::string>();
-      std::int64_t number = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-      if (error == std::errc{} && end == text.data() + text.size()) index = number;
-    }
+    if (value.is_string()) index = number_in<std::int64_t>(value.get<std::string>());
     if (!index) {
       wrong("task.index", value.is_null() ? "missing; give a number from 0"
                                           : value.dump() + " is no number from 0");

@@ -12,7 +12,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include <string_view>
 
 #include <stormo/base/file.h>
+#include <stormo/base/proc.h>
 
 namespace stormo::comm {
 namespace {
@@ -87,23 +87,13 @@ class Handler {
 };
 
 std::vector<pid_t> thread_ids(const std::string& process) {
-  std::vector<pid_t> ids;
-  std::error_code ignored;
-  for (fs::directory_iterator it("/proc/" + process + "/task", ignored), end; it != end;
-       it.increment(ignored)) {
-    const std::string name = it->path().filename().string();
-    pid_t id = 0;
-    const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), id);
-    if (error == std::errc{}) ids.push_back(id);
-  }
-  std::sort(ids.begin(), ids.end());
-  return ids;
+  return numbers_in("/proc/" + process + "/task");
 }
 
-/// The state of "4711 (name) S 1 ...".
-char state_of(std::string_view stat) {
-  const std::size_t end = stat.rfind(") ");
-  return end == std::string_view::npos || end + 2 >= stat.size() ? '?' : stat[end + 2];
+/// Of the state of a process or thread; '?': there is none.
+char letter_of(const fs::path& folder) {
+  const auto state = process_state(folder);
+  return state ? state->letter : '?';
 }
 
 ThreadState look_at(const std::string& process, pid_t thread) {
@@ -111,7 +101,7 @@ ThreadState look_at(const std::string& process, pid_t thread) {
   ThreadState s;
   s.id = thread;
   s.name = first_line(folder / "comm");
-  s.state = state_of(first_line(folder / "stat"));
+  s.state = letter_of(folder);
   s.waits_in = first_line(folder / "wchan");
   if (s.waits_in == "0") s.waits_in.clear();
   s.system_call = first_line(folder / "syscall");
@@ -194,7 +184,7 @@ std::vector<ThreadState> threads_of_process(pid_t pid) {
 }
 
 std::string describe_process(pid_t pid) {
-  const char state = state_of(first_line(fmt::format("/proc/{}/stat", pid)));
+  const char state = letter_of(fmt::format("/proc/{}", pid));
   switch (state) {
     case 'T':
     case 't': return "its process is stopped (SIGSTOP or a debugger)";

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 
+#include <stormo/base/text.h>
 #include <stormo/data/text/text.h>
 
 namespace stormo::data {
@@ -52,10 +52,8 @@ Result<DelimitedReader> DelimitedReader::open(const std::string& path,
 std::optional<std::size_t> DelimitedReader::find(std::string_view column) const {
   const auto named = std::ranges::find(names_, column);
   if (named != names_.end()) return static_cast<std::size_t>(named - names_.begin());
-  std::size_t number = 0;
-  const auto [end, failed] = std::from_chars(column.data(), column.data() + column.size(), number);
-  const bool whole = failed == std::errc() && end == column.data() + column.size();
-  return whole && number < columns_ ? std::optional(number) : std::nullopt;
+  const auto number = number_in<std::size_t>(column);
+  return number && *number < columns_ ? number : std::nullopt;
 }
 
 std::string DelimitedReader::key(std::size_t column) const {

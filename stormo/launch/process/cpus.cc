@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <set>
 #include <sstream>
 
 #include <stormo/base/file.h>
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/process/control_groups.h>
 
@@ -147,18 +147,13 @@ std::vector<CpuList> bind_ranks(const Cpus& cpus, int local_ranks, BindPolicy po
 
 CpuList parse_cpu_list(std::string_view text) {
   CpuList out;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    const std::string_view item = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    int first = 0;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), first);
-    if (error != std::errc{} || first < 0) continue;
-    int last = first;
-    if (end != item.data() + item.size() && *end == '-')
-      std::from_chars(end + 1, item.data() + item.size(), last);
-    constexpr int kMost = 1 << 16;
-    for (int cpu = first; cpu <= std::min(last, kMost); ++cpu) out.push_back(cpu);
+  constexpr int kMost = 1 << 16;
+  for (const std::string_view item : split(text, ',')) {
+    const std::size_t dash = std::min(item.find('-'), item.size());
+    const auto first = number_in<int>(item.substr(0, dash));
+    const auto last = dash == item.size() ? first : number_in<int>(item.substr(dash + 1));
+    if (!first || !last) continue;
+    for (int cpu = *first; cpu <= std::min(*last, kMost); ++cpu) out.push_back(cpu);
   }
   std::sort(out.begin(), out.end());
   return out;

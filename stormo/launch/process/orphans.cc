@@ -10,49 +10,23 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include <stormo/base/proc.h>
 #include <stormo/launch/process/spawn.h>
 
 namespace stormo::launch {
 namespace {
 
-std::string read_proc(pid_t pid, const char* file) {
-  std::ostringstream out;
-  out << std::ifstream(fmt::format("/proc/{}/{}", pid, file)).rdbuf();
-  return out.str();
-}
-
-std::vector<pid_t> all_processes() {
-  std::vector<pid_t> out;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename();
-    pid_t pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec == std::errc{})
-      out.push_back(pid);
-  }
-  return out;
-}
-
-/// The parent of a process, from "PID (NAME) STATE PPID ..."; the name may hold anything.
 pid_t parent_of(pid_t pid) {
-  const std::string stat = read_proc(pid, "stat");
-  const std::size_t end_of_name = stat.rfind(')');
-  if (end_of_name == std::string::npos) return 0;
-  std::istringstream rest(stat.substr(end_of_name + 1));
-  char state = 0;
-  pid_t parent = 0;
-  rest >> state >> parent;
-  return parent;
+  return process_state(fmt::format("/proc/{}", pid)).value_or(ProcessState{}).parent;
 }
 
 bool has_mark(pid_t pid, const std::string& assignment) {
-  const std::string environment = '\0' + read_proc(pid, "environ");
-  return environment.find('\0' + assignment + '\0') != std::string::npos;
+  std::ostringstream environment;
+  environment << '\0' << std::ifstream(fmt::format("/proc/{}/environ", pid)).rdbuf();
+  return environment.view().find('\0' + assignment + '\0') != std::string::npos;
 }
 
 /// Asks the kernel: a look through /proc costs a file for each process of the machine.
@@ -65,7 +39,7 @@ std::vector<pid_t> own_children() {
   std::vector<pid_t> out;
   if (!has_children()) return out;
   const pid_t self = ::getpid();
-  for (const pid_t pid : all_processes())
+  for (const pid_t pid : numbers_in("/proc"))
     if (parent_of(pid) == self) out.push_back(pid);
   return out;
 }
@@ -74,7 +48,7 @@ std::vector<pid_t> own_children() {
 
 std::vector<pid_t> processes_marked(const std::string& assignment) {
   std::vector<pid_t> out;
-  for (const pid_t pid : all_processes())
+  for (const pid_t pid : numbers_in("/proc"))
     if (has_mark(pid, assignment)) out.push_back(pid);
   return out;
 }

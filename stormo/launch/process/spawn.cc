@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstring>
 
+#include <stormo/base/text.h>
 #include <stormo/launch/process/orphans.h>
 #include <stormo/launch/process/place.h>
 #include <stormo/launch/process/signals.h>
@@ -192,13 +193,10 @@ Result<std::string> find_program(const std::string& program, std::string_view se
     return invalid_argument(fmt::format(
         "program '{}' is not an executable file (chmod +x, or name its interpreter)", program));
   }
-  for (std::string_view rest = search_path; !program.empty() && !rest.empty();) {
-    const std::size_t colon = std::min(rest.find(':'), rest.size());
+  for (const std::string_view folder : split(program.empty() ? "" : search_path, ':')) {
     // an empty entry means this folder
-    const std::string_view folder = colon == 0 ? std::string_view(".") : rest.substr(0, colon);
-    const std::string path = fmt::format("{}/{}", folder, program);
+    const std::string path = fmt::format("{}/{}", folder.empty() ? "." : folder, program);
     if (runnable(path)) return path;
-    rest.remove_prefix(std::min(colon + 1, rest.size()));
   }
   return invalid_argument(fmt::format(
       "program '{}' is in no folder of PATH; write ./{} for one in this folder", program, program));
@@ -206,11 +204,8 @@ Result<std::string> find_program(const std::string& program, std::string_view se
 
 std::string absolute_folders(std::string_view search_path) {
   std::string out;
-  while (!search_path.empty()) {
-    const std::size_t colon = std::min(search_path.find(':'), search_path.size());
-    const std::string_view folder = search_path.substr(0, colon);
+  for (const std::string_view folder : split(search_path, ':')) {
     if (folder.starts_with('/')) out += (out.empty() ? "" : ":") + std::string(folder);
-    search_path.remove_prefix(std::min(colon + 1, search_path.size()));
   }
   return out;
 }

@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <type_traits>
 
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 
 namespace stormo::train {
@@ -151,9 +151,7 @@ struct Assigner {
 std::vector<std::string> split_list(std::string_view text) {
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
   std::vector<std::string> parts;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    std::string_view part = text.substr(0, comma);
+  for (std::string_view part : split(text, ',')) {
     const auto strip = [&](std::string_view characters) {
       const std::size_t first = std::min(part.find_first_not_of(characters), part.size());
       part.remove_prefix(first);
@@ -162,24 +160,16 @@ std::vector<std::string> split_list(std::string_view text) {
     strip(" ");
     strip("\"'");
     parts.emplace_back(part);
-    text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return parts;
 }
 
 /// Reads what a person types for a number or a flag; text when it is neither.
 RawValue scalar(const std::string& text) {
-  const char* end = text.data() + text.size();
-  std::int64_t whole = 0;
-  double number = 0;
   if (text == "true" || text == "false") return {text == "true"};
-  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
-  if (const auto r = std::from_chars(begin, end, whole); r.ec == std::errc{} && r.ptr == end) {
-    return {whole};
-  }
-  if (const auto r = std::from_chars(begin, end, number); r.ec == std::errc{} && r.ptr == end) {
-    return {number};
-  }
+  const std::string_view digits = std::string_view(text).substr(text.starts_with('+') ? 1 : 0);
+  if (const auto whole = number_in<std::int64_t>(digits)) return {*whole};
+  if (const auto number = number_in<double>(digits)) return {*number};
   return {text};
 }
 

@@ -7,16 +7,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
-#include <filesystem>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include <stormo/base/file.h>
+#include <stormo/base/proc.h>
 
 namespace stormo::train {
 namespace {
@@ -42,21 +41,9 @@ struct SchedulingAttributes {
   std::uint64_t period = 0;
 };
 
-std::vector<pid_t> own_threads() {
-  std::vector<pid_t> out;
-  std::error_code gone;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", gone)) {
-    const std::string name = entry.path().filename().string();
-    pid_t tid = 0;
-    std::from_chars(name.data(), name.data() + name.size(), tid);
-    out.push_back(tid);
-  }
-  return out;
-}
-
 /// Only of threads that are scheduled as usual; where it fails, all stays as it is.
 void set_slices(std::uint64_t nanoseconds) {
-  for (const pid_t tid : own_threads()) {
+  for (const pid_t tid : numbers_in("/proc/self/task")) {
     SchedulingAttributes attributes;
     if (::syscall(SYS_sched_getattr, tid, &attributes, sizeof attributes, 0) != 0) continue;
     if (attributes.policy != SCHED_OTHER) continue;
@@ -69,7 +56,7 @@ void set_slices(std::uint64_t nanoseconds) {
 
 ThreadTimes thread_times() {
   ThreadTimes out;
-  for (const pid_t tid : own_threads()) {
+  for (const pid_t tid : numbers_in("/proc/self/task")) {
     std::istringstream in(first_line(fmt::format("/proc/self/task/{}/schedstat", tid)));
     double ran = 0, waited = 0;  // nanoseconds
     if (!(in >> ran >> waited)) continue;

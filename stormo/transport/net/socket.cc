@@ -3,13 +3,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stormo/base/text.h>
 #include <stormo/transport/net/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -39,15 +39,10 @@ void set_port(SocketAddress& a, std::uint16_t port) {
 }
 
 Result<std::uint16_t> parse_port(std::string_view text, std::string_view whole) {
-  unsigned value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value > 65535) {
-    return invalid_argument(
-        fmt::format("'{}' has no port between 0 and 65535; write HOST:PORT or "
-                    "[IPV6]:PORT",
-                    whole));
-  }
-  return static_cast<std::uint16_t>(value);
+  const auto port = number_in<std::uint16_t>(text);
+  if (port) return *port;
+  return invalid_argument(
+      fmt::format("'{}' has no port between 0 and 65535; write HOST:PORT or [IPV6]:PORT", whole));
 }
 
 /// Host and numeric port of an internet address.

@@ -9,33 +9,15 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <optional>
-#include <sstream>
-#include <string>
+
+#include <stormo/base/proc.h>
 
 namespace stormo::transport {
 namespace {
 
-struct ProcessState {
-  char letter = 0;  ///< of proc(5)
-  std::uint64_t started = 0;
-};
-
-/// Nothing when there is no such process.
 std::optional<ProcessState> state_of(pid_t pid) {
-  std::ifstream in(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  if (!std::getline(in, line)) return {};
-  const std::size_t name_end = line.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return {};
-  std::istringstream fields(line.substr(name_end + 1));
-  ProcessState state;
-  fields >> state.letter;
-  std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  if (!(fields >> state.started)) return {};
-  return state;
+  return process_state(fmt::format("/proc/{}", pid));
 }
 
 std::uint64_t own_pid_namespace() {

@@ -3,23 +3,15 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <system_error>
 #include <utility>
 
+#include <stormo/base/proc.h>
 #include <stormo/transport/store/peer_activity.h>
 
 namespace stormo::transport {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Of proc(5); 0: there is none.
-char state_letter(const fs::path& task) {
-  std::string line;
-  std::getline(std::ifstream(task / "stat"), line);
-  const std::size_t name_end = line.rfind(')');  // the name may hold anything
-  return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
-}
 
 /// What the scheduler has counted for a thread: running, and waiting for a core.
 std::uint64_t scheduled_nanoseconds(const fs::path& task) {
@@ -41,14 +33,14 @@ bool PeerActivity::ran() {
   if (pid_ <= 0) return false;
   std::uint64_t sum = 0;
   bool exists = false, waits_for_a_core = false, stopped = false;
-  std::error_code ended;
-  for (fs::directory_iterator it("/proc/" + std::to_string(pid_) + "/task", ended), end;
-       it != end && !ended; it.increment(ended)) {
-    const char letter = state_letter(it->path());
-    exists = exists || letter != '\0';
-    waits_for_a_core = waits_for_a_core || letter == 'R';
-    stopped = stopped || letter == 'T';
-    sum += scheduled_nanoseconds(it->path());
+  const fs::path tasks = "/proc/" + std::to_string(pid_) + "/task";
+  for (const pid_t thread : numbers_in(tasks)) {
+    const fs::path task = tasks / std::to_string(thread);
+    const auto state = process_state(task);
+    exists = exists || state;
+    waits_for_a_core = waits_for_a_core || (state && state->letter == 'R');
+    stopped = stopped || (state && state->letter == 'T');
+    sum += scheduled_nanoseconds(task);
   }
   const bool first = !std::exchange(looked_, true);
   const bool more = sum > std::exchange(nanoseconds_, sum);

@@ -1,0 +1,36 @@
+#include <gmock/gmock.h>
+#include <stormo/base/text.h>
+
+#include <cstdint>
+
+namespace stormo {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(NumberIn, TakesTheWholeTextOrNothing) {
+  EXPECT_EQ(number_in<int>("-12"), -12);
+  EXPECT_EQ(number_in<double>("2.5e3"), 2500.0);
+  EXPECT_EQ(number_in<std::uint64_t>("ff", 16), 255u);
+  for (const char* wrong : {"", " 1", "1 ", "+1", "1x", "x", "0x1"}) {
+    EXPECT_EQ(number_in<int>(wrong), std::nullopt) << wrong;
+  }
+}
+
+TEST(NumberIn, RefusesWhatDoesNotFitTheType) {
+  EXPECT_EQ(number_in<std::uint16_t>("65535"), 65535);
+  EXPECT_EQ(number_in<std::uint16_t>("65536"), std::nullopt);
+  EXPECT_EQ(number_in<std::uint16_t>("-1"), std::nullopt);
+}
+
+TEST(Split, KeepsEmptyPartsButNoneAtTheEnd) {
+  EXPECT_THAT(split("a,bc", ','), ElementsAre("a", "bc"));
+  EXPECT_THAT(split("a,,b,", ','), ElementsAre("a", "", "b"));
+  EXPECT_THAT(split(",a", ','), ElementsAre("", "a"));
+  EXPECT_THAT(split(",", ','), ElementsAre(""));
+  EXPECT_THAT(split("", ','), IsEmpty());
+}
+
+}  // namespace
+}  // namespace stormo
