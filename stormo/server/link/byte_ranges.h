@@ -24,19 +24,18 @@ class ByteRanges {
 
   /// As much as the socket takes or has now: false if that was nothing (it does not block). kIo
   /// when the connection has ended.
-  Result<bool> send(int fd);
-  Result<bool> receive(int fd);
+  Result<bool> send(int fd) { return transfer(fd, Way::kSend); }
+  Result<bool> receive(int fd) { return transfer(fd, Way::kReceive); }
   /// All of it, on a socket that blocks.
-  Status send_all(int fd);
-  Status receive_all(int fd);
+  Status send_all(int fd) { return transfer_all(fd, Way::kSend); }
+  Status receive_all(int fd) { return transfer_all(fd, Way::kReceive); }
   /// Back to the first byte.
   void rewind();
 
  private:
-  using Call = ssize_t (*)(int fd, iovec* parts, std::size_t count);
-  Result<bool> transfer(int fd, Call call);
-  Status transfer_all(int fd, Call call);
-  void advance(std::size_t bytes);
+  enum class Way { kSend, kReceive };
+  Result<bool> transfer(int fd, Way way);
+  Status transfer_all(int fd, Way way);
 
   std::vector<iovec> ranges_;
   std::size_t next_ = 0;    // range

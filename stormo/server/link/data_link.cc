@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <stormo/server/intervals.h>
@@ -29,34 +30,31 @@ std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payloa
                                           decltype(DataCall::place) place) {
   auto call = std::make_shared<DataCall>();
   call->request = std::move(request);
-  call->payload = std::move(payload);
+  call->bytes = std::move(payload);
   call->sink = std::move(sink);
   call->place = std::move(place);
   {
     const std::lock_guard lock(mutex_);
     call->request.id = next_id_++;
+    call->head = transport::frame(encode(call->request));
+    call->bytes.put_first(call->head.data(), call->head.size());
     calls_.push_back(call);
   }
   loop_.wake();
   return call;
 }
 
-void DataLink::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over) {
+Status DataLink::wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes) {
+  std::unique_lock lock(mutex_);
+  const auto is_over = [&] { return call->is_done || call->arrived >= bytes; };
   while (!changed_.wait_for(lock, kLookEvery, is_over)) {
     (void)servers_.front()->status_while_waiting();
   }
-}
-
-Status DataLink::wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes) {
-  std::unique_lock lock(mutex_);
-  wait(lock, [&] { return call->is_done || call->arrived >= bytes; });
   return call->is_done ? call->status : Status();
 }
 
 Result<std::string> DataLink::finish(const std::shared_ptr<DataCall>& call) {
-  std::unique_lock lock(mutex_);
-  wait(lock, [&] { return call->is_done; });
-  STORMO_RETURN_IF_ERROR(call->status);
+  STORMO_RETURN_IF_ERROR(wait_for(call, std::numeric_limits<std::size_t>::max()));
   return std::move(call->body);
 }
 
@@ -75,10 +73,9 @@ void DataLink::turn() {
   int fd = -1;
   short events = POLLIN;
   TimePoint due = TimePoint::max();
-  const bool has_work = has_calls();
   switch (stage_) {
     case Stage::kApart:
-      if (has_work) due = next_dial_;
+      if (has_calls()) due = next_dial_;
       break;
     case Stage::kDialing:
       fd = dialer_->fd();
@@ -89,28 +86,31 @@ void DataLink::turn() {
       fd = attaching_->fd();
       events = attaching_->poll_events();
       break;
-    case Stage::kReady: fd = socket_.get();
+    case Stage::kReady:
+      fd = socket_.get();
+      if (is_blocked_) events |= POLLOUT;
   }
-  if (sending_) events |= POLLOUT;
   (void)loop_.wait(fd, events, due, kMaxPollMs);
   const TimePoint now = std::chrono::steady_clock::now();
-  if (const Status status = find_server(now); !status.ok()) return fail_all(status);
+  if (const Status lost = control().status(); !lost.ok()) return leave_server(now, lost);
   if (stage_ == Stage::kApart || stage_ == Stage::kDialing) dial(now);
-  if (stage_ == Stage::kAttaching || stage_ == Stage::kReady) {
-    if (!talk().ok()) disconnect(now);
+  Status status;
+  if (stage_ == Stage::kAttaching) status = attach();
+  if (stage_ == Stage::kReady) {
+    status = send_calls();
+    if (status.ok()) status = receive_replies();
   }
+  if (!status.ok()) disconnect(now);
 }
 
-Status DataLink::find_server(TimePoint now) {
-  const Status lost = control().status();
-  if (lost.ok() || current_ + 1 == servers_.size()) {
+void DataLink::leave_server(TimePoint now, const Status& lost) {
+  if (current_ + 1 == servers_.size()) {
     const Status first = servers_[0]->status();
-    return lost.ok() || lost == first ? lost : lost.within(first.message() + "; and its backup");
+    return fail_all(lost == first ? lost : lost.within(first.message() + "; and its backup"));
   }
   ++current_;
   disconnect(now);
   next_dial_ = now;
-  return {};
 }
 
 void DataLink::dial(TimePoint now) {
@@ -135,19 +135,10 @@ void DataLink::dial(TimePoint now) {
   stage_ = Stage::kAttaching;
 }
 
-Status DataLink::talk() {
-  if (stage_ == Stage::kAttaching) {
-    STORMO_RETURN_IF_ERROR(attaching_->receive().status());
-    STORMO_RETURN_IF_ERROR(take_attachment());
-    if (stage_ == Stage::kAttaching) return attaching_->flush();
-  }
-  STORMO_RETURN_IF_ERROR(send_calls());
-  return receive_replies();
-}
-
-Status DataLink::take_attachment() {
+Status DataLink::attach() {
+  STORMO_RETURN_IF_ERROR(attaching_->receive().status());
   STORMO_ASSIGN_OR_RETURN(const auto body, attaching_->next());
-  if (!body) return {};
+  if (!body) return attaching_->flush();
   STORMO_ASSIGN_OR_RETURN(const transport::Reply reply, decode<transport::Reply>(*body));
   STORMO_RETURN_IF_ERROR(outcome_of(reply).status());
   socket_ = attaching_->release();
@@ -157,20 +148,19 @@ Status DataLink::take_attachment() {
 }
 
 Status DataLink::send_calls() {
-  for (;;) {
-    if (!sending_) {
+  is_blocked_ = false;
+  for (;; ++sent_calls_) {
+    std::shared_ptr<DataCall> call;
+    {
       const std::lock_guard lock(mutex_);
       if (sent_calls_ == calls_.size()) return {};
-      DataCall& call = *calls_[sent_calls_];
-      sending_head_ = transport::frame(encode(call.request));
-      sending_.emplace(call.payload);
-      sending_->put_first(sending_head_.data(), sending_head_.size());
+      call = calls_[sent_calls_];
     }
-    STORMO_ASSIGN_OR_RETURN(const bool has_sent, sending_->send(socket_.get()));
-    if (!has_sent) return {};
-    if (!sending_->done()) continue;
-    sending_.reset();
-    ++sent_calls_;
+    while (!call->bytes.done()) {
+      STORMO_ASSIGN_OR_RETURN(const bool has_sent, call->bytes.send(socket_.get()));
+      is_blocked_ = !has_sent;
+      if (is_blocked_) return {};
+    }
   }
 }
 
@@ -178,8 +168,9 @@ Status DataLink::receive_replies() {
   for (;;) {
     const bool is_new = !reply_;
     if (is_new) {
-      STORMO_ASSIGN_OR_RETURN(const bool is_complete, receive_head());
-      if (!is_complete) return {};
+      STORMO_ASSIGN_OR_RETURN(const auto head, heads_.receive(socket_.get()));
+      if (!head) return {};
+      STORMO_ASSIGN_OR_RETURN(reply_, decode<transport::Reply>(*head));
     }
     std::shared_ptr<DataCall> call;
     {
@@ -199,32 +190,16 @@ Status DataLink::receive_replies() {
       call->arrived = std::max(call->arrived, call->sink.moved());
       changed_.notify_all();
     }
-    complete(*reply_);
+    Result<std::string> outcome = transport::outcome_of(*reply_);
     reply_.reset();
+    const std::lock_guard lock(mutex_);
+    call->status = outcome.status();
+    if (outcome.ok()) call->body = *std::move(outcome);
+    call->is_done = true;
+    calls_.pop_front();
+    --sent_calls_;
+    changed_.notify_all();
   }
-}
-
-/// True when reply_ has one.
-Result<bool> DataLink::receive_head() {
-  STORMO_ASSIGN_OR_RETURN(const auto head, heads_.receive(socket_.get()));
-  if (!head) return false;
-  STORMO_ASSIGN_OR_RETURN(reply_, decode<transport::Reply>(*head));
-  return true;
-}
-
-void DataLink::complete(const transport::Reply& reply) {
-  Result<std::string> outcome = transport::outcome_of(reply);
-  const std::lock_guard lock(mutex_);
-  DataCall& call = *calls_.front();
-  if (outcome.ok()) {
-    call.body = *std::move(outcome);
-  } else {
-    call.status = outcome.status();
-  }
-  call.is_done = true;
-  calls_.pop_front();
-  --sent_calls_;
-  changed_.notify_all();
 }
 
 /// What has no reply is sent again, on the next connection.
@@ -233,13 +208,16 @@ void DataLink::disconnect(TimePoint now) {
   dialer_.reset();
   attaching_.reset();
   socket_.reset();
-  sending_.reset();
+  is_blocked_ = false;
   heads_ = {kServerProtocol, kMaxControlBytes};
   reply_.reset();
   sent_calls_ = 0;
   next_dial_ = now + kPauseBeforeDial;
   const std::lock_guard lock(mutex_);
-  for (const auto& call : calls_) call->sink.rewind();
+  for (const auto& call : calls_) {
+    call->bytes.rewind();
+    call->sink.rewind();
+  }
 }
 
 void DataLink::fail_all(const Status& why) {

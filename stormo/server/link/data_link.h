@@ -27,8 +27,9 @@ namespace stormo::server {
 /// A request on its way, and its reply.
 struct DataCall {
   DataRequest request;
-  ByteRanges payload;  ///< sent after the head; borrowed until the call is done
-  ByteRanges sink;     ///< gets the payload of a reply that is OK; borrowed likewise
+  std::string head;  ///< the request as bytes
+  ByteRanges bytes;  ///< what is sent: the head, then the payload, borrowed until the call is done
+  ByteRanges sink;   ///< gets the payload of a reply that is OK; borrowed likewise
   /// Makes the sink for a reply from its body, where that says how long the payload is; or empty.
   /// Called by the link's thread, again when a reply comes again.
   std::function<Result<ByteRanges>(std::string_view body)> place;
@@ -74,22 +75,18 @@ class DataLink {
  private:
   enum class Stage { kApart, kDialing, kAttaching, kReady };
 
-  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over);
   void turn();
   bool has_calls();
   void dial(TimePoint now);
-  Status talk();
-  Status take_attachment();
+  Status attach();
   Status send_calls();
   Status receive_replies();
-  Result<bool> receive_head();
-  void complete(const transport::Reply& reply);
   void disconnect(TimePoint now);
   void fail_all(const Status& why);
 
   ServerLink& control() const { return *servers_[current_]; }
-  /// OK while there is a server. Leaves those that are lost.
-  Status find_server(TimePoint now);
+  /// For the next one; if there is none, all calls fail.
+  void leave_server(TimePoint now, const Status& lost);
 
   std::vector<std::shared_ptr<ServerLink>> servers_;
   const int part_;
@@ -102,8 +99,7 @@ class DataLink {
   std::optional<transport::FrameConnection> attaching_;
   TimePoint next_dial_{};
   std::size_t sent_calls_ = 0;  // of calls_, on the present connection
-  std::string sending_head_;
-  std::optional<ByteRanges> sending_;  // of the call after these
+  bool is_blocked_ = false;     // the socket has not taken all of the call after these
   transport::FrameReceiver heads_{kServerProtocol, kMaxControlBytes};
   std::optional<transport::Reply> reply_;  // its payload is being received
 
