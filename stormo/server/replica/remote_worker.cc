@@ -8,13 +8,15 @@
 #include <utility>
 
 namespace stormo::server {
+
 RemoteWorker::RemoteWorker(Replica& replica, int worker, Duration timeout)
-    : replica_(replica), worker_(worker), timeout_(timeout) {
-  const std::size_t largest = replica_.executor_of(std::max(worker, 0)).largest_payload();
+    : replica_(replica),
+      worker_(worker),
+      executor_(replica.executor_of(std::max(worker, 0))),
+      timeout_(timeout) {
   // without memory every payload is refused
-  if (auto memory = transport::MemoryFile::anonymous(largest + 1); memory.ok()) {
-    staging_ = std::move(*memory);
-  }
+  auto memory = transport::MemoryFile::anonymous(executor_.largest_payload() + 1);
+  if (memory.ok()) staging_ = std::move(*memory);
 }
 
 RemoteWorker::~RemoteWorker() {
@@ -59,61 +61,46 @@ void RemoteWorker::serve(std::shared_ptr<Connection> connection) {
 
 /// Executes one request. A failure ends the connection.
 Status RemoteWorker::serve_one(int fd) {
-  STORMO_ASSIGN_OR_RETURN(const DataRequest request, receive_request(fd));
-  STORMO_RETURN_IF_ERROR(receive_payload(fd, request));
+  STORMO_ASSIGN_OR_RETURN(const auto head, serving_->heads.receive(fd));
+  if (!head) return io_error("a socket that blocks gave nothing");
+  STORMO_ASSIGN_OR_RETURN(const DataRequest request, decode<DataRequest>(*head));
   if (worker_ == kPrimary) return follow(fd, request);
-  RequestExecutor& executor = replica_.executor_of(worker_);
+  STORMO_ASSIGN_OR_RETURN(const Payload payload, executor_.receive(fd, request, staging_.data()));
   RequestExecutor::Answer answer{.id = request.id};
   const auto is_cut = [this] { return cancelled(); };
   if (const Status may = replica_.wait_to_serve(Deadline::after(timeout_), is_cut); !may.ok()) {
     if (may.code() == Code::kCancelled) return may;
     answer.conclude(may);
-    return executor.bytes_of(request, answer).send_all(fd);
+    return executor_.bytes_of(request, answer).send_all(fd);
   }
-  executor.watch(is_cut);
-  if (const RequestExecutor::Answer* last = executor.answer_to(request)) {
-    return executor.bytes_of(request, *last).send_all(fd);
-  }
-  const Result<std::string> result = replica_.execute(worker_, request, staging_.data(), answer);
+  executor_.watch(is_cut);
+  RequestExecutor::Answer& last = executor_.last_answer(request);
+  if (last.id == request.id) return executor_.bytes_of(request, last).send_all(fd);
+  const Result<std::string> result = replica_.execute(executor_, request, payload, answer);
   if (result.status().code() == Code::kCancelled) return result.status();
   answer.conclude(result);
-  if (is_harmless(request.op)) return executor.bytes_of(request, answer).send_all(fd);
-  return executor.bytes_of(request, executor.keep(request, std::move(answer))).send_all(fd);
+  if (is_harmless(request.op)) return executor_.bytes_of(request, answer).send_all(fd);
+  last = std::move(answer);
+  return executor_.bytes_of(request, last).send_all(fd);
 }
 
 /// Of the primary: the answer says only that it was executed.
 Status RemoteWorker::follow(int fd, const DataRequest& request) {
-  STORMO_RETURN_IF_ERROR(replica_.follow(request, staging_.data()));
+  const bool has_worker = request.worker >= 0 && request.worker < replica_.run().workers();
+  if (!has_worker || (is_about_worker(request.op) && !request.given.empty())) {
+    return RequestExecutor::misfit();
+  }
+  Payload payload;
+  if (!is_about_worker(request.op)) {
+    const RequestExecutor& in_name = replica_.executor_of(request.worker);
+    STORMO_ASSIGN_OR_RETURN(payload, in_name.receive(fd, request, staging_.data()));
+  }
+  STORMO_RETURN_IF_ERROR(replica_.follow(request, payload));
   RequestExecutor::Answer answer{.id = request.id};
   answer.conclude(std::string());
   ByteRanges bytes;
   bytes.add(answer.frame.data(), answer.frame.size());
   return bytes.send_all(fd);
-}
-
-Result<DataRequest> RemoteWorker::receive_request(int fd) {
-  STORMO_ASSIGN_OR_RETURN(const auto head, serving_->heads.receive(fd));
-  if (!head) return io_error("a socket that blocks gave nothing");
-  STORMO_ASSIGN_OR_RETURN(DataRequest request, decode<DataRequest>(*head));
-  if (!fits(request)) {
-    return Status(Code::kCorrupt, "server protocol: a request that does not fit the shard");
-  }
-  return request;
-}
-
-bool RemoteWorker::fits(const DataRequest& request) const {
-  if (worker_ != kPrimary) return replica_.executor_of(worker_).fits(request);
-  if (request.worker < 0 || request.worker >= replica_.run().workers()) return false;
-  if (is_about_worker(request.op)) return request.given.empty();
-  return replica_.executor_of(request.worker).fits(request);
-}
-
-Status RemoteWorker::receive_payload(int fd, const DataRequest& request) {
-  if (request.given.find_first_not_of(kNotGiven) == std::string::npos) return {};
-  if (staging_.data() == nullptr) return Status(Code::kExhausted, "no memory for gradients");
-  return replica_.executor_of(worker_ == kPrimary ? request.worker : worker_)
-      .payload_of(request, staging_.data())
-      .receive_all(fd);
 }
 
 }  // namespace stormo::server

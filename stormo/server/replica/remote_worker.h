@@ -45,14 +45,12 @@ class RemoteWorker {
   };
   void serve(std::shared_ptr<Connection> connection);
   Status serve_one(int fd);
-  Result<DataRequest> receive_request(int fd);
-  Status receive_payload(int fd, const DataRequest& request);
   Status follow(int fd, const DataRequest& request);
-  bool fits(const DataRequest& request) const;
   Status cancelled() const;
 
   Replica& replica_;
   const int worker_;
+  RequestExecutor& executor_;  // of the worker
   const Duration timeout_;
   transport::MemoryFile staging_;           // a payload that was received
   std::shared_ptr<Connection> connection_;  // the last one

@@ -84,9 +84,11 @@ RequestExecutor& Replica::executor_of(int worker) {
   return *executor;
 }
 
-std::shared_ptr<DataCall> Replica::forward(DataRequest request, ByteRanges payload) {
+std::shared_ptr<DataCall> Replica::forward(DataRequest request, const Payload& payload) {
   if (role() != Role::kPrimary || !backup_) return nullptr;
-  return backup_->start(std::move(request), std::move(payload));
+  ByteRanges ranges;
+  for (const auto& array : payload) ranges.add(array.data(), array.size());
+  return backup_->start(std::move(request), std::move(ranges));
 }
 
 // Others may go on at once: their answers wait for the backup, and it executes this first.
@@ -143,9 +145,8 @@ Status Replica::wait_to_serve(Deadline by, const std::function<Status()>& status
   }
 }
 
-Result<std::string> Replica::execute(int worker, const DataRequest& request,
-                                     const std::byte* payload, RequestExecutor::Answer& answer) {
-  RequestExecutor& in_name = executor_of(worker);
+Result<std::string> Replica::execute(RequestExecutor& in_name, const DataRequest& request,
+                                     const Payload& payload, RequestExecutor::Answer& answer) {
   const Deadline by = deadline_of(request);
   // it waits for others, and changes nothing
   if (role() == Role::kOnly || request.op == DataOp::kWait) {
@@ -154,7 +155,7 @@ Result<std::string> Replica::execute(int worker, const DataRequest& request,
   for (;;) {
     STORMO_RETURN_IF_ERROR(in_name.wait_to(request, by));
     std::shared_ptr<DataCall> copied;
-    Result<std::string> result = execute_in_order(worker, request, payload, answer, copied);
+    Result<std::string> result = execute_in_order(in_name, request, payload, answer, copied);
     if (result.status().code() == Code::kDeadlineExceeded && !by.expired()) continue;
     if (copied) STORMO_RETURN_IF_ERROR(wait_for_copy(copied));
     return result;
@@ -162,21 +163,19 @@ Result<std::string> Replica::execute(int worker, const DataRequest& request,
 }
 
 /// Does not wait for other workers. What has failed has changed nothing.
-Result<std::string> Replica::execute_in_order(int worker, const DataRequest& request,
-                                              const std::byte* payload,
+Result<std::string> Replica::execute_in_order(RequestExecutor& in_name, const DataRequest& request,
+                                              const Payload& payload,
                                               RequestExecutor::Answer& answer,
                                               std::shared_ptr<DataCall>& copied) {
   const std::lock_guard lock(order_);
   if (is_closed()) return Status(Code::kCancelled, "the server ends");
-  RequestExecutor& in_name = executor_of(worker);
   STORMO_ASSIGN_OR_RETURN(std::string result, in_name.execute(request, payload, answer,
                                                               Deadline::after(Duration::zero())));
   DataRequest copy = request;
-  copy.worker = worker;
+  copy.worker = in_name.worker();
   copy.origin = request.id;
   copy.result = result;
-  // it is only read
-  copied = forward(std::move(copy), in_name.payload_of(request, const_cast<std::byte*>(payload)));
+  copied = forward(std::move(copy), payload);
   return result;
 }
 
@@ -189,7 +188,7 @@ Status Replica::wait_for_copy(const std::shared_ptr<DataCall>& copied) {
 }
 
 // Requests come in the order of their numbers; the first ones may be repeated.
-Status Replica::follow(const DataRequest& request, const std::byte* payload) {
+Status Replica::follow(const DataRequest& request, const Payload& payload) {
   const std::lock_guard lock(order_);
   if (request.id <= followed_) return {};
   followed_ = request.id;
@@ -199,7 +198,7 @@ Status Replica::follow(const DataRequest& request, const std::byte* payload) {
   return status;
 }
 
-Status Replica::follow_in_order(const DataRequest& request, const std::byte* payload) {
+Status Replica::follow_in_order(const DataRequest& request, const Payload& payload) {
   if (request.op == DataOp::kElect) {
     const std::lock_guard lock(mutex_);
     told_chief_ = {.number = request.term, .worker = request.worker};
@@ -224,9 +223,7 @@ Status Replica::follow_in_order(const DataRequest& request, const std::byte* pay
                               result.ok() ? "ok" : result.status().to_string()));
   }
   answer.conclude(result);
-  DataRequest origin = request;
-  origin.id = request.origin;
-  if (!is_harmless(request.op)) in_name.keep(origin, std::move(answer));
+  if (!is_harmless(request.op)) in_name.last_answer(request) = std::move(answer);
   return {};
 }
 

@@ -80,23 +80,23 @@ class Replica {
   Status wait_to_serve(Deadline by, const std::function<Status()>& status);
   /// Executes a request that fits in the name of a worker, and blocks until the backup has executed
   /// it, too. `payload` is borrowed. Any thread. kCancelled when nobody knows whether that will be.
-  Result<std::string> execute(int worker, const DataRequest& request, const std::byte* payload,
-                              RequestExecutor::Answer& answer);
+  Result<std::string> execute(RequestExecutor& in_name, const DataRequest& request,
+                              const Payload& payload, RequestExecutor::Answer& answer);
   /// At a backup: executes what the primary has executed. kCorrupt when the result is another.
   /// Any thread.
-  Status follow(const DataRequest& request, const std::byte* payload);
+  Status follow(const DataRequest& request, const Payload& payload);
   /// Why the copies are not equal any more. Any thread.
   Status failure() const;
 
  private:
   explicit Replica(Role role) : role_(role) {}
-  std::shared_ptr<DataCall> forward(DataRequest request, ByteRanges payload);
-  Result<std::string> execute_in_order(int worker, const DataRequest& request,
-                                       const std::byte* payload, RequestExecutor::Answer& answer,
+  std::shared_ptr<DataCall> forward(DataRequest request, const Payload& payload);
+  Result<std::string> execute_in_order(RequestExecutor& in_name, const DataRequest& request,
+                                       const Payload& payload, RequestExecutor::Answer& answer,
                                        std::shared_ptr<DataCall>& copied);
   bool is_closed() const;
   Status wait_for_copy(const std::shared_ptr<DataCall>& copied);
-  Status follow_in_order(const DataRequest& request, const std::byte* payload);
+  Status follow_in_order(const DataRequest& request, const Payload& payload);
 
   std::unique_ptr<HostedRun> run_;
   std::shared_ptr<ServerLink> link_;

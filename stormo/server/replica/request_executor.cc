@@ -45,7 +45,8 @@ void RequestExecutor::Answer::conclude(const Result<std::string>& outcome) {
 }
 
 RequestExecutor::RequestExecutor(const HostedRun& run, int worker)
-    : coordinates_(worker == run.coordinator()),
+    : worker_(worker),
+      coordinates_(worker == run.coordinator()),
       shards_(
           run.shards_of(worker, ShardWait{.policy = {}, .status = [this] { return status_(); }})),
       ledger_(run.ledger_of(worker, [this] { return status_(); })),
@@ -63,8 +64,11 @@ bool RequestExecutor::fits(const DataRequest& request) const {
   if (is_of_ledger(request.op)) return ledger_ != nullptr && request.given.empty();
   if (request.shard >= shards_.size()) return false;
   const std::size_t pieces = shards_[request.shard]->pieces().size();
+  if (!request.rows.empty() && (request.op != DataOp::kPush || request.rows.size() != pieces)) {
+    return false;
+  }
   switch (request.op) {
-    case DataOp::kPush: return request.given.size() == pieces && rows_fit(request);
+    case DataOp::kPush: return request.given.size() == pieces;
     case DataOp::kPart:
       return request.given.size() == pieces && parts_[request.shard].memory.data() != nullptr;
     case DataOp::kExchange: return request.given == std::string(pieces, '\1');
@@ -77,48 +81,48 @@ bool RequestExecutor::fits(const DataRequest& request) const {
   }
 }
 
-bool RequestExecutor::rows_fit(const DataRequest& request) const {
-  if (request.rows.empty()) return request.given.find(kRowsGiven) == std::string::npos;
-  if (request.rows.size() != request.given.size()) return false;
-  for (std::size_t i = 0; i < request.given.size(); ++i) {
-    const RowsHead& rows = request.rows[i];
-    const std::int64_t elements = shard(request).pieces()[i].elements();
-    if (request.given[i] != kRowsGiven) {
-      if (rows != RowsHead{}) return false;
-    } else if (rows.row_length < 1 || rows.count < 0 || elements % rows.row_length != 0 ||
-               rows.count > elements / rows.row_length) {
-      return false;
-    }
-  }
-  return true;
+Status RequestExecutor::misfit() {
+  return {Code::kCorrupt, "server protocol: a request that does not fit the shard"};
 }
 
-std::size_t RequestExecutor::bytes_given(const DataRequest& request, std::size_t array) const {
+/// Nothing for rows that are not of this piece.
+std::optional<std::size_t> RequestExecutor::bytes_given(const DataRequest& request,
+                                                        std::size_t array) const {
   const ShardPiece& piece =
       shard(request).pieces()[request.op == DataOp::kSet ? request.piece : array];
-  switch (request.given[array]) {
-    case kNotGiven:
-    case kSentBefore: return 0;
-    case kRowsGiven: {
-      const RowsHead& rows = request.rows[array];
-      return static_cast<std::size_t>(rows.count) *
-             (sizeof(std::int64_t) +
-              static_cast<std::size_t>(rows.row_length) * size_of(piece.dtype));
-    }
-    default: return piece.bytes();
+  const char given = request.given[array];
+  const RowsHead rows = request.rows.empty() ? RowsHead() : request.rows[array];
+  if (given != kRowsGiven) {
+    if (rows != RowsHead()) return {};
+    return given == kArrayGiven ? piece.bytes() : 0;
   }
+  const std::int64_t elements = piece.elements();
+  if (rows.row_length < 1 || rows.count < 0 || elements % rows.row_length != 0 ||
+      rows.count > elements / rows.row_length) {
+    return {};
+  }
+  return static_cast<std::size_t>(rows.count) *
+         (sizeof(std::int64_t) + static_cast<std::size_t>(rows.row_length) * size_of(piece.dtype));
 }
 
-ByteRanges RequestExecutor::payload_of(const DataRequest& request, std::byte* payload) const {
-  ByteRanges ranges;
+Result<Payload> RequestExecutor::receive(int fd, const DataRequest& request,
+                                         std::byte* memory) const {
+  if (!fits(request)) return misfit();
+  if (request.given.find_first_not_of(kNotGiven) == std::string::npos) return Payload();
   const bool is_part = request.op == DataOp::kPart;
-  if (is_part) payload = parts_[request.shard].memory.data();
+  if (memory == nullptr) return Status(Code::kExhausted, "no memory for gradients");
+  if (is_part) memory = parts_[request.shard].memory.data();
+  Payload payload;
+  ByteRanges ranges;
   for (std::size_t i = 0; i < request.given.size(); ++i) {
-    const std::size_t bytes = bytes_given(request, i);
-    ranges.add(payload, bytes);
-    payload += is_part ? aligned_bytes(shard(request).pieces()[i]) : aligned(bytes);
+    const std::optional<std::size_t> bytes = bytes_given(request, i);
+    if (!bytes) return misfit();
+    payload.emplace_back(memory, *bytes);
+    ranges.add(memory, *bytes);
+    memory += is_part ? aligned_bytes(shard(request).pieces()[i]) : aligned(*bytes);
   }
-  return ranges;
+  STORMO_RETURN_IF_ERROR(ranges.receive_all(fd));
+  return payload;
 }
 
 std::size_t RequestExecutor::largest_payload() const {
@@ -156,25 +160,12 @@ Status RequestExecutor::wait_to(const DataRequest& request, Deadline by) const {
   return {};
 }
 
-std::size_t RequestExecutor::slot_of(const DataRequest& request) const {
-  return is_of_ledger(request.op) ? shards_.size() : request.shard;
-}
-
-const RequestExecutor::Answer* RequestExecutor::answer_to(const DataRequest& request) const {
-  const Answer& last = answers_[slot_of(request)];
-  return last.id == request.id && request.id != 0 ? &last : nullptr;
-}
-
-const RequestExecutor::Answer& RequestExecutor::keep(const DataRequest& request, Answer answer) {
-  return answers_[slot_of(request)] = std::move(answer);
-}
-
 void RequestExecutor::forget() {
   for (Answer& answer : answers_) answer = {};
   for (Parts& parts : parts_) parts.has.clear();
 }
 
-Result<std::string> RequestExecutor::execute(const DataRequest& request, const std::byte* payload,
+Result<std::string> RequestExecutor::execute(const DataRequest& request, const Payload& payload,
                                              Answer& answer, Deadline by) {
   if (is_of_ledger(request.op)) return ask_ledger(request, by);
   SharedShard& of = shard(request);
@@ -243,7 +234,7 @@ void RequestExecutor::take_changes(const DataRequest& request, Answer& answer,
   head.bytes = changed;
 }
 
-Result<std::string> RequestExecutor::push(const DataRequest& request, const std::byte* payload,
+Result<std::string> RequestExecutor::push(const DataRequest& request, const Payload& payload,
                                           Deadline by) {
   const std::vector<ShardPiece>& pieces = shard(request).pieces();
   const Parts& parts = parts_[request.shard];
@@ -259,14 +250,14 @@ Result<std::string> RequestExecutor::push(const DataRequest& request, const std:
       }
       gradients[i] = sent_before;
     }
-    if (request.given[i] == kArrayGiven) gradients[i] = payload;
+    if (request.given[i] == kArrayGiven) gradients[i] = payload[i].data();
     if (request.given[i] == kRowsGiven) {
+      const std::byte* const list = payload[i].data();
       const auto count = static_cast<std::size_t>(request.rows[i].count);
-      rows[i] = {.indices = {reinterpret_cast<const std::int64_t*>(payload), count},
+      rows[i] = {.indices = {reinterpret_cast<const std::int64_t*>(list), count},
                  .row_length = request.rows[i].row_length,
-                 .values = payload + count * sizeof(std::int64_t)};
+                 .values = list + count * sizeof(std::int64_t)};
     }
-    payload += aligned(bytes_given(request, i));
   }
   return encoded(shard(request).push({.pieces = gradients,
                                       .rows = rows,
@@ -282,17 +273,14 @@ Result<std::string> RequestExecutor::push(const DataRequest& request, const std:
 
 // The new values are kept with the answer: another shard's gradient may be received before the
 // worker asks for them again.
-Result<std::string> RequestExecutor::exchange(const DataRequest& request, const std::byte* payload,
+Result<std::string> RequestExecutor::exchange(const DataRequest& request, const Payload& payload,
                                               Answer& answer, Deadline by) {
-  const std::vector<ShardPiece>& pieces = shard(request).pieces();
-  for (const ShardPiece& piece : pieces) {
-    answer.values.insert(answer.values.end(), payload, payload + piece.bytes());
-    payload += aligned_bytes(piece);
+  for (const std::span<const std::byte> array : payload) {
+    answer.values.insert(answer.values.end(), array.begin(), array.end());
   }
   std::vector<void*> own;
   std::byte* values = answer.values.data();
-  for (const ShardPiece& piece : pieces)
-    own.push_back(std::exchange(values, values + piece.bytes()));
+  for (const auto& array : payload) own.push_back(std::exchange(values, values + array.size()));
   const Result<Shard::Pushed> pushed =
       shard(request).exchange(own, request.alpha, request.sequence, by);
   if (!pushed.ok()) {
@@ -326,16 +314,12 @@ Result<std::string> RequestExecutor::save(const DataRequest& request, Answer& an
   return encode(head);
 }
 
-// Nothing is written through these pointers.
-Status RequestExecutor::set(const DataRequest& request, const std::byte* payload) {
+Status RequestExecutor::set(const DataRequest& request, const Payload& payload) {
   SharedShard& of = shard(request);
-  const std::size_t stride = aligned_bytes(of.pieces()[request.piece]);
   PieceArrays values{.slots = {}, .updates = request.updates};
   values.vectors.resize(of.vectors());
-  for (std::size_t a = 0; a < request.given.size(); ++a) {
-    if (request.given[a] == 0) continue;
-    array_of(values, of, a) = const_cast<std::byte*>(payload);
-    payload += stride;
+  for (std::size_t a = 0; a < payload.size(); ++a) {
+    if (request.given[a] == kArrayGiven) array_of(values, of, a) = payload[a].data();
   }
   return of.set(request.piece, values);
 }

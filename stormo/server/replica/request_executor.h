@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@
 #include <stormo/transport/memory/memory_file.h>
 
 namespace stormo::server {
+
+/// The payload of a request: where each array of DataRequest::given lies; empty: it is not there.
+using Payload = std::vector<std::span<std::byte>>;
 
 /// Acts in the name of one worker on a server's part of a run: executes its requests, and keeps its
 /// last answers, so that a request that is repeated is not executed twice. One thread at a time.
@@ -42,11 +46,15 @@ class RequestExecutor {
   /// Asked while a request waits: a failure ends the wait.
   void watch(std::function<Status()> status) { status_ = std::move(status); }
 
+  int worker() const { return worker_; }
   /// Whether there is what the request is about.
   bool fits(const DataRequest& request) const;
-  /// Where in `payload` the arrays of a request that fits lie: each at a multiple of a cache line.
-  /// Those of a kPart lie here, where the push finds them.
-  ByteRanges payload_of(const DataRequest& request, std::byte* payload) const;
+  /// What is wrong if not: kCorrupt.
+  static Status misfit();
+  /// Receives the payload of a request on a socket that blocks. misfit() if the request does not
+  /// fit. Arrays come into `memory`, which has largest_payload() bytes, each at a multiple of a
+  /// cache line; those of a kPart come to where the push finds them. kExhausted without memory.
+  Result<Payload> receive(int fd, const DataRequest& request, std::byte* memory) const;
   /// Bytes of the largest payload.
   std::size_t largest_payload() const;
   /// The answer, valid until the next request.
@@ -56,27 +64,27 @@ class RequestExecutor {
   /// may be faster.
   Status wait_to(const DataRequest& request, Deadline by) const;
   /// The result of the request. Arrays that follow it come into `answer`. `payload` stays as it is.
-  Result<std::string> execute(const DataRequest& request, const std::byte* payload, Answer& answer,
+  Result<std::string> execute(const DataRequest& request, const Payload& payload, Answer& answer,
                               Deadline by);
 
-  /// The answer that was kept of this request; null if it has to be executed.
-  const Answer* answer_to(const DataRequest& request) const;
-  const Answer& keep(const DataRequest& request, Answer answer);
+  /// The last answer about the shard of this request, or about the ledger. If it has the id of the
+  /// request, that is not to be executed again.
+  Answer& last_answer(const DataRequest& request) {
+    return answers_[is_of_ledger(request.op) ? shards_.size() : request.shard];
+  }
   /// What the worker has read is not there any more, nor are parts of a push.
   void forget();
 
  private:
   Result<std::string> read(const DataRequest& request, Answer& answer, Deadline by);
   void take_changes(const DataRequest& request, Answer& answer, ViewHead& head) const;
-  Result<std::string> exchange(const DataRequest& request, const std::byte* payload, Answer& answer,
+  Result<std::string> exchange(const DataRequest& request, const Payload& payload, Answer& answer,
                                Deadline by);
-  Result<std::string> push(const DataRequest& request, const std::byte* payload, Deadline by);
+  Result<std::string> push(const DataRequest& request, const Payload& payload, Deadline by);
   Result<std::string> save(const DataRequest& request, Answer& answer);
-  Status set(const DataRequest& request, const std::byte* payload);
+  Status set(const DataRequest& request, const Payload& payload);
   Result<std::string> ask_ledger(const DataRequest& request, Deadline by);
-  bool rows_fit(const DataRequest& request) const;
-  std::size_t bytes_given(const DataRequest& request, std::size_t array) const;
-  std::size_t slot_of(const DataRequest& request) const;
+  std::optional<std::size_t> bytes_given(const DataRequest& request, std::size_t array) const;
   /// Of gradients that came before their push.
   struct Parts {
     transport::MemoryFile memory;  // a place for each piece
@@ -86,6 +94,7 @@ class RequestExecutor {
   void take_part(const DataRequest& request);
   SharedShard& shard(const DataRequest& request) const { return *shards_[request.shard]; }
 
+  int worker_;
   bool coordinates_;
   std::function<Status()> status_ = [] { return Status(); };
   std::vector<std::unique_ptr<SharedShard>> shards_;
