@@ -162,23 +162,20 @@ Result<SharedShard::Lease> SharedShard::acquire(Deadline by, Duration patience) 
     const std::uint64_t mine = owner | ((now + 1) & kLeaseNumber);
     if ((free || time - since >= patience) && header.lease.compare_exchange_strong(now, mine)) {
       Lease lease{.word = mine};
-      if (choose_copies(lease)) return lease;
+      lease.state = memory_.state(lease.from);
+      const bool is_room = memory_.find_free(worker_, lease.from, lease.to);
+      if (is_room) memory_.cell(worker_).writes.store(lease.to.pack(), std::memory_order_seq_cst);
+      // Whoever takes the lease later sees what is written here; whoever has taken it may not. A
+      // writer without the lease may have been done just now: then the copies that it no longer
+      // announces are current, and look free here.
+      if (is_room && header.lease.load(std::memory_order_seq_cst) == mine &&
+          header.commit.load(std::memory_order_seq_cst) == lease.from.pack()) {
+        return lease;
+      }
       release(lease);
     }
     STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
   }
-}
-
-// False if the lease was lost, all copies are in use, or a writer without the lease was done just
-// now: then the copies that it no longer announces are current, and look free here.
-bool SharedShard::choose_copies(Lease& lease) {
-  ShardMemory::Header& header = memory_.header();
-  lease.state = memory_.state(lease.from);
-  if (!memory_.find_free(worker_, lease.from, lease.to)) return false;
-  memory_.cell(worker_).writes.store(lease.to.pack(), std::memory_order_seq_cst);
-  // whoever takes the lease later sees what is written here; whoever has taken it may not
-  return header.lease.load(std::memory_order_seq_cst) == lease.word &&
-         header.commit.load(std::memory_order_seq_cst) == lease.from.pack();
 }
 
 bool SharedShard::commit(Lease& lease) {
@@ -195,12 +192,8 @@ bool SharedShard::commit(Lease& lease) {
   return done;
 }
 
-void SharedShard::release(const Lease& lease) {
-  memory_.cell(worker_).writes.store(0, std::memory_order_seq_cst);
-  drop(lease);
-}
-
-void SharedShard::drop(const Lease& lease) {
+void SharedShard::release(const Lease& lease, bool holds_copies) {
+  if (!holds_copies) memory_.cell(worker_).writes.store(0, std::memory_order_seq_cst);
   std::uint64_t mine = lease.word;
   memory_.header().lease.compare_exchange_strong(mine, lease.word & kLeaseNumber);
   memory_.header().bell.ring();
@@ -214,7 +207,7 @@ Result<SharedShard::Lease> SharedShard::hold() {
     used.count = 1;
     memory_.cell(worker_).writes.store(used.pack(), std::memory_order_seq_cst);
     if (memory_.header().lease.load(std::memory_order_seq_cst) == lease.word) {
-      drop(lease);
+      release(lease, /*holds_copies=*/true);
       return lease;
     }
     release(lease);
@@ -276,7 +269,9 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
       continue;
     }
     memory_.header().lr.store(gradient.lr, std::memory_order_relaxed);
-    write(lease, gradient, decision);
+    if (decision.action != PushAction::kDrop) note_changes(lease, gradient);
+    if (decision.action == PushAction::kAdd) add_to_sums(lease, gradient, decision);
+    if (updates(decision)) update_all(lease, gradient, decision);
     // the copies that this push does not write stay current
     if (!updates(decision)) lease.to.weights = lease.from.weights;
     if (!updates(decision) || policy.replaces()) lease.to.slots = lease.from.slots;
@@ -295,11 +290,8 @@ Progress SharedShard::progress() const {
   return [this] { memory_.header().progress.fetch_add(1, std::memory_order_relaxed); };
 }
 
-void SharedShard::write(const Lease& lease, const PushedGradient& gradient,
-                        const PushDecision& decision) {
-  if (decision.action == PushAction::kDrop) return;
-  note_changes(lease, gradient);
-  if (updates(decision)) return update_all(lease, gradient, decision);
+void SharedShard::add_to_sums(const Lease& lease, const PushedGradient& gradient,
+                              const PushDecision& decision) {
   const double scale = gradient.weight * gradient.gradient_scale * decision.gradient_factor;
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     const ChangedRange whole = whole_piece(pieces(), i);

@@ -119,18 +119,17 @@ class SharedShard : public HostShard {
   Result<protocol::PushDecision> wait_for_decision(const protocol::Push& push, Deadline by) const;
   /// `patience`: see ShardWait.
   Result<Lease> acquire(Deadline by, Duration patience);
-  bool choose_copies(Lease& lease);
   /// Makes `lease.to` current. False if the lease was lost; then nothing has changed.
   bool commit(Lease& lease);
   /// Not to write: the copies of `from` stay what they are until release(), while others write.
   Result<Lease> hold();
-  void release(const Lease& lease);
-  void drop(const Lease& lease);  // as release(), but the copies stay in use
+  /// `holds_copies`: they stay in use.
+  void release(const Lease& lease, bool holds_copies = false);
   /// Tells others that this writer is at work.
   Progress progress() const;
-  /// Writes the arrays of the next version as `decision` says.
-  void write(const Lease& lease, const PushedGradient& gradient,
-             const protocol::PushDecision& decision);
+  /// The pending gradients of the next version: those before, and this one.
+  void add_to_sums(const Lease& lease, const PushedGradient& gradient,
+                   const protocol::PushDecision& decision);
   /// A new sum of a piece: what `lease.from` has, if it counts, and scale * gradient. At least in
   /// these ranges.
   void write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
