@@ -41,13 +41,8 @@ RemoteShard::~RemoteShard() { settle(); }
 void RemoteShard::settle() {
   arrived_.reset();
   if (read_) (void)link_->finish(std::exchange(read_, nullptr));
-  settle_parts();
+  for (const auto& part : std::exchange(parts_, {})) (void)link_->finish(part);
   if (push_) (void)link_->finish(std::exchange(push_, nullptr));
-}
-
-void RemoteShard::settle_parts() {
-  for (const auto& part : parts_) (void)link_->finish(part);
-  parts_.clear();
 }
 
 DataRequest RemoteShard::request(DataOp op, Deadline by) const {
@@ -242,10 +237,10 @@ void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
 }
 
 Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline by) {
-  STORMO_RETURN_IF_ERROR(check_rows(pieces_, gradient));
   begin_push(gradient, by);
-  settle_parts();
+  if (!push_) return check_rows(pieces_, gradient);
   Result<std::string> reply = link_->finish(std::exchange(push_, nullptr));
+  parts_.clear();  // replies come in order
   if (reply.status().code() == Code::kNotFound) {  // the server has forgotten the parts
     PushedGradient whole = gradient;
     whole.sent = {};

@@ -53,7 +53,6 @@ class RemoteShard final : public Shard {
   ByteRanges all_weights() const;
   /// Waits for what was begun, and forgets its result.
   void settle();
-  void settle_parts();
   /// The reply goes to the copy of the weights that is not in use.
   std::shared_ptr<DataCall> start_view(DataRequest request);
   Result<View> take_view(const Result<std::string>& reply);
