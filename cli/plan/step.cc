@@ -17,7 +17,7 @@
 #include <cli/plan/timeline.h>
 #include <cli/plan/trace_times.h>
 #include <stormo/analysis/step/step_cost.h>
-#include <stormo/analysis/step/step_crossings.h>
+#include <stormo/analysis/transfer/crossings.h>
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/plan/project.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/event.h>
 #include <stormo/model/chain.h>
 #include <stormo/parallel/inside_layers/tensor_parallel.h>

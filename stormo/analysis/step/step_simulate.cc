@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <stormo/analysis/step/step_groups.h>
-#include <stormo/analysis/step/step_transfers.h>
+#include <stormo/analysis/transfer/transfers.h>
 #include <stormo/base/index.h>
 #include <stormo/plan/project.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <stormo/analysis/schedule/simulate.h>
-#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/event.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/analysis/step/step_simulate.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/plan/step_plan.h>

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-#include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/train/options.h>
 
 namespace stormo::train {

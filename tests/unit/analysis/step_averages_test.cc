@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/analysis/verify/step_verify.h>
 
 namespace stormo::analysis {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/plan/project.h>
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
 #include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_simulate.h>
+#include <stormo/analysis/transfer/crossings.h>
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>

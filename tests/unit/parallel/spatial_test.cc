@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
-#include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_simulate.h>
+#include <stormo/analysis/transfer/collectives.h>
+#include <stormo/analysis/transfer/crossings.h>
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/inside_layers/spatial.h>

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/trust_ratios.h>
 #include <stormo/parallel/one_device.h>

@@ -9,7 +9,7 @@
 
 #include <torch/torch.h>
 
-#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/event.h>
 #include <stormo/model/loss.h>
 #include <stormo/parallel/inside_layers/sequence_parallel.h>

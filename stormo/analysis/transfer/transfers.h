@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
-#include <stormo/analysis/step/step_crossings.h>
+#include <stormo/analysis/transfer/collectives.h>
+#include <stormo/analysis/transfer/crossings.h>
 #include <stormo/plan/step_plan.h>
 
 namespace stormo::analysis {

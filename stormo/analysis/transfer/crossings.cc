@@ -1,9 +1,9 @@
-#include <stormo/analysis/step/step_crossings.h>
+#include <stormo/analysis/transfer/crossings.h>
 
 #include <algorithm>
 #include <utility>
 
-#include <stormo/analysis/step/step_inner.h>
+#include <stormo/analysis/transfer/inner.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {

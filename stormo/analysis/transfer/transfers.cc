@@ -1,4 +1,4 @@
-#include <stormo/analysis/step/step_transfers.h>
+#include <stormo/analysis/transfer/transfers.h>
 
 #include <algorithm>
 #include <map>

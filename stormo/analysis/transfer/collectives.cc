@@ -1,10 +1,10 @@
-#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/transfer/collectives.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include <stormo/analysis/step/step_inner.h>
+#include <stormo/analysis/transfer/inner.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
 

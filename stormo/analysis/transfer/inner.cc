@@ -1,4 +1,4 @@
-#include <stormo/analysis/step/step_inner.h>
+#include <stormo/analysis/transfer/inner.h>
 
 #include <algorithm>
 #include <vector>

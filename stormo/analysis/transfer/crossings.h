@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/ids.h>
 #include <stormo/plan/step_plan.h>
 
