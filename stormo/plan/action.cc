@@ -20,10 +20,12 @@ constexpr std::uint32_t kBlue = 0x7fb2e5, kGreen = 0x8fce8f, kLightGreen = 0xb5e
 // clang-format off
 constexpr std::array<ActionRow, kNumActionKinds> kRows = {{
   {.kind = kLoad, .word = "load", .makes = {Value::kBatch}},
+  {.kind = kChoose, .word = "choose", .makes = {Value::kChosen}},
   {.kind = kCount, .word = "count", .scope = kRanks, .asynchronous = true,
    .makes = {Value::kWeights}, .numbers = {.count = 1, .over = Over::kDataAxes}},
   {.kind = kForward, .word = "forward", .range = kSegments, .micro_batch = true,
-   .needs = {Value::kOutput, Value::kParameters}, .makes = {Value::kActivations}, .color = kBlue},
+   .needs = {Value::kOutput, Value::kParameters, Value::kChosen}, .makes = {Value::kActivations},
+   .color = kBlue},
   {.kind = kLoss, .word = "loss", .axes = kOfOutput, .micro_batch = true, .makes = {Value::kLoss}},
   {.kind = kRecompute, .word = "recompute", .range = kSegments, .micro_batch = true,
    .delayed = true, .needs = {Value::kParameters}, .makes = {Value::kActivations}},

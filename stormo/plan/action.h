@@ -18,7 +18,10 @@ namespace stormo::plan {
 /// state of its range. What is true of a kind in every plan stands in its row, see ActionRow;
 /// analysis/verify/step_verify.h lists the inputs and outputs of all kinds.
 enum class ActionKind : std::uint8_t {
-  kLoad,   ///< loads the local batch: this rank's share of the global batch
+  kLoad,  ///< loads the local batch: this rank's share of the global batch
+  /// Chooses the parts of parameters that this step trains: its gradients, reductions and updates
+  /// are of these alone (StepPlan::chosen).
+  kChoose,
   kCount,  ///< adds up the weights of all ranks' gradients; with servers of those of a worker
   // computations, of one micro-batch
   kForward,    ///< of a range of segments
@@ -125,6 +128,7 @@ enum class Value : std::uint8_t {
   kParameters,      ///< whole, as segments read them
   kGradients,       ///< of parameters, reduced
   kBatch,           ///< of a rank
+  kChosen,          ///< which parts of parameters the step trains
   kActivations,     ///< what a backward needs of the forward of its range
   kLoss,            ///< of a micro-batch
   kWeights,         ///< of all ranks' gradients, added up

@@ -56,6 +56,7 @@ Status check_overlap(const plan::StepPlan& p) {
   const bool agrees_last = !p.actions.empty() && row_of(p.actions.back().kind).all_batches;
   if (!agrees_last)
     return Status(Code::kBadPlan, "steps overlap, so the last action has to be agree");
+  if (p.chosen) return {};  // each batch has gradients of its own
   const auto additions = first_additions(p);
   const auto shapes = flatten(p.model);
   for (std::size_t i = 0; i < p.actions.size(); ++i) {

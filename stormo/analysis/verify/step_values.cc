@@ -20,8 +20,10 @@ struct OneOfStep {
   const char* unwanted = nullptr;  // of a factor
 };
 // in the order in which they are made
-constexpr std::array<OneOfStep, 6> kAll = {{
+constexpr std::array<OneOfStep, 7> kAll = {{
     {Value::kBatch, "comes before the batch is loaded", "loads the batch a second time"},
+    {Value::kChosen, "comes before the parts that the step trains are chosen",
+     "chooses a second time", "chooses, but the step says nothing of it"},
     {Value::kWeights, "comes before the weights are counted", "counts a second time"},
     {Value::kUnused, "comes before find_unused", "looks for unused gradients a second time"},
     {Value::kNorm, "comes before the norm", "computes the norm a second time",
@@ -39,6 +41,7 @@ bool StepValues::wanted(Value value) const {
     case Value::kNorm: return plan_.scaled_loss || plan_.clipped;
     case Value::kUnscaled: return plan_.scaled_loss;
     case Value::kClipped: return plan_.clipped;
+    case Value::kChosen: return plan_.chosen;
     default: return true;
   }
 }

@@ -193,7 +193,7 @@ Status StepWalk::all_is_done() const {
 
 Status StepWalk::agree(const Action& a) {
   STORMO_RETURN_IF_ERROR(all_is_done());
-  const bool any = longest_delay(plan_) > 0;  // it finishes all batches
+  const bool any = plan_.chosen || longest_delay(plan_) > 0;  // it finishes all batches
   if (!any && a.every != std::max(every_, 1)) {
     return bad(every_ > 0 ? "comes in other steps than the averages"
                           : "has to come in every step, as steps do not overlap");

@@ -12,6 +12,7 @@ namespace stormo::analysis {
 /// | action            | needs                                        | makes                       |
 /// |-------------------|----------------------------------------------|-----------------------------|
 /// | load              |                                              | batch: shard                |
+/// | choose            | batch; the step says that it chooses         | what the step trains        |
 /// | count             | batch                                        | weights, added up           |
 /// | forward           | parameters: replicate, shared or pulled; the input | output                |
 /// | loss              | output of the last segment; its axis, where ranks have parts of it | loss  |
@@ -21,7 +22,7 @@ namespace stormo::analysis {
 /// | move_gradient     | gradient of its second segment's input       | it, on the stage of the first |
 /// | all_gather        | parameters: shard on its axis                | parameters: replicate       |
 /// | reshard           | parameters: replicate, at rest shard         | parameters: shard           |
-/// | all_reduce        | gradients: partial on its axes; async: weights | gradients: replicate      |
+/// | all_reduce        | gradients: partial on its axes; async: weights, unless chosen | gradients: replicate |
 /// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard; its terms |
 /// | release_gradients | the terms of a reduce_scatter                | no terms                    |
 /// | sum_tied          | gradients: partial over the stages that read them | gradients: staged      |
@@ -47,7 +48,7 @@ namespace stormo::analysis {
 ///
 /// Where steps overlap, actions are looked at in the order in which one batch passes them
 /// (plan::order_of_batch()). A rank uses the gradients of a batch before it adds to those of the
-/// next one, and the last action is an agree.
+/// next one, unless the step chooses what it trains, and the last action is an agree.
 ///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.

@@ -82,7 +82,8 @@ Status StepWalk::reduce(const Action& a) {
     return bad("finds no ranks that have parts of the positions");
   }
   if (of_stages || of_whole) STORMO_RETURN_IF_ERROR(gradients_complete(a));
-  if (to == Placement::kReplicate && (a.asynchronous || has_worker_ranks())) {
+  const bool scaled_before = (a.asynchronous && !plan_.chosen) || has_worker_ranks();
+  if (to == Placement::kReplicate && scaled_before) {
     STORMO_RETURN_IF_ERROR(values_.use_weights());
   }
   std::vector<std::size_t> axes = axes_of(a);

@@ -159,6 +159,10 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                                       ? "the plan clips gradients, but there is no clip_norm"
                                       : "there is a clip_norm, but the plan clips nothing");
   }
+  if (plan.chosen) {
+    return Status(Code::kBadPlan,
+                  "the plan chooses what a step trains; 'stormo strads train' executes it");
+  }
   if (plan.newest_weights && parts_.task.autocast) {
     return Status(Code::kBadPlan,
                   "the plan has newest_weights, but with autocast a backward uses 16-bit copies of "

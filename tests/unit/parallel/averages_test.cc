@@ -12,6 +12,7 @@
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/choose.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
@@ -36,6 +37,18 @@ plan::ModelShape shape(int segments) {
         {.name = name, .parameters = {{name + ".weight", 100}, {name + ".bias", 10}}});
   }
   return out;
+}
+
+TEST(Choose, RefusesWhatItCannotRewrite) {
+  const auto with = [](const Pass& before, int depth, int every) {
+    return compose(one_device(shape(1)), before, choose(depth, every)).status().message();
+  };
+  EXPECT_EQ(with(mirrored(2), 0, 1), "");
+  EXPECT_THAT(with(mirrored(2), -1, 1), ::testing::HasSubstr("choose: -1 steps under way"));
+  EXPECT_THAT(with(mirrored(2), 0, 0), ::testing::HasSubstr("agree every 0"));
+  EXPECT_THAT(with(scale_loss(), 0, 1), ::testing::HasSubstr("leave out float16 and clip_norm"));
+  EXPECT_THAT(with(choose(0, 1), 0, 1), ::testing::HasSubstr("chooses a second time"));
+  EXPECT_THAT(with(parameter_server(2), 0, 1), ::testing::HasSubstr("lacks load, update or agree"));
 }
 
 TEST(ParameterAveraging, AveragesBeforeRanksAgree) {

@@ -22,6 +22,7 @@
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/choose.h>
 #include <stormo/parallel/replicas/host_shared.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/mix.h>
@@ -138,6 +139,11 @@ std::vector<StepPlan> strategies() {
     for (const auto& passes : {plain, scales}) {
       out.push_back(compose(one_device(model_by_columns()), passes).take_or_throw());
     }
+  }
+  for (const int depth : {0, 1, 4}) {
+    out.push_back(compose(one_device(model()), choose(depth, 1)).take_or_throw());
+    out.push_back(
+        compose(one_device(model()), by_segment(), mirrored(3), choose(depth, 40)).take_or_throw());
   }
   return out;
 }

@@ -65,16 +65,20 @@ class Uses {
       }
     }
   }
+  /// Where a step chooses what it trains, each batch has gradients of its own.
+  std::string gradients_over(const std::string& axis) const {
+    return (plan_.chosen ? of_batch("gradients") : "gradients") + " over " + axis + " of";
+  }
   /// Sums over one axis do not disturb those over another.
   void gradients(Use how, const std::vector<std::string>& over) {
-    for (const std::string& axis : over) parameters("gradients over " + axis + " of", how);
+    for (const std::string& axis : over) parameters(gradients_over(axis), how);
   }
   void gradients(Use how) { gradients(how, all_axes()); }
   void all_gradients(Use how) {
     const int last = num_parameters(plan_.model) - 1;
     for (const std::string& axis : all_axes()) {
       for (int p = 0; p <= last; ++p) {
-        use("gradients over " + axis + " of " + std::to_string(p), how);
+        use(gradients_over(axis) + " " + std::to_string(p), how);
       }
     }
     use("backwards", Use::kRead);
@@ -108,6 +112,7 @@ class Uses {
     const int first = a_.range.first, last = a_.range.last;
     switch (a_.kind) {
       case kForward:
+        use("chosen", Use::kRead);
         use(named(is_boundary(plan_.model, first - 1) ? "moved output" : "output", first - 1),
             Use::kRead);
         for (int s = first; s <= last; ++s) use(named("output", s), Use::kChange);
@@ -147,8 +152,10 @@ class Uses {
 
   void exchange() {
     using enum plan::ActionKind;
-    const bool weighted = a_.asynchronous || plan_.mesh.find(plan::kWorkerAxis) >= 0;
+    const bool weighted =
+        (a_.asynchronous && !plan_.chosen) || plan_.mesh.find(plan::kWorkerAxis) >= 0;
     switch (a_.kind) {
+      case kChoose: return use("chosen", Use::kChange);
       case kCount: return use("weights", Use::kChange);
       case kAllGather:
       case kReshard:

@@ -72,6 +72,7 @@ StepPlan random_step_plan(Rng& rng) {
   p.micro_batches = 1 + below(rng, 3);
   p.scaled_loss = below(rng, 2) == 0;
   p.clipped = below(rng, 2) == 0;
+  p.chosen = below(rng, 2) == 0;
   for (int i = below(rng, 4); i > 0; --i) p.model.segments.push_back(random_segment(rng));
   p.parameters = random_placements(rng);
   p.frozen = random_placements(rng);

@@ -128,7 +128,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "diverged, staged, split");
   EXPECT_EQ(
       message_of(state + "action 0: sleep"),
-      "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "
+      "7:11: 'sleep' is not an action; there are load, choose, count, forward, loss, recompute, "
+      "backward, "
       "backward_input, backward_weight, "
       "move_activation, move_gradient, all_gather, reshard, all_reduce, reduce_scatter, "
       "release_gradients, sum_tied, sum_whole, find_unused, share_gradients, share_parameters, "
@@ -155,6 +156,7 @@ TEST(StepPlan, HashFollowsEveryField) {
       [](StepPlan& p) { p.micro_batches = 3; },
       [](StepPlan& p) { p.scaled_loss = false; },
       [](StepPlan& p) { p.clipped = false; },
+      [](StepPlan& p) { p.chosen = true; },
       [](StepPlan& p) { p.attention = AttentionForm::kHeads; },
       [](StepPlan& p) { p.sequence_parallel = true; },
       [](StepPlan& p) { p.model.segments[0].name = "zeroth"; },
