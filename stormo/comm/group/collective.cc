@@ -60,7 +60,16 @@ Status Group::run_collective(Call call) {
   if (parts_.health->failed()) return status().within(to_text(call.operation));
   call.operation.sequence = ++sequence_;
   // a reduction of the user's may throw
-  return conclude(call, outcome_of([&] { return run_checked(call); }));
+  const Status outcome = outcome_of([&] { return run_checked(call); });
+  if (!outcome.ok()) return give_up(call.operation, outcome);
+  const PreparedCall& prepared = call.prepared;
+  const bool waited = call.has_begun || parts_.connections.host_group->waited();
+  if (prepared.posted_whole && !waited && prepared.operands.user == nullptr) {
+    activity_->end_at_once();
+  } else {
+    activity_->end();
+  }
+  return {};
 }
 
 /// All that can be said without the call's place among the operations and its weights.
@@ -83,9 +92,11 @@ Status Group::prepare(const Call& under_way) {
   call.operands.user = request.reduction.user.get();
   const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
   call.operands.scales.assign(static_cast<std::size_t>(local_size()), each);
-  // between hosts an exclusive scan begins with messages, and a barrier brings its own buffer
+  // between hosts an exclusive scan begins with messages, a weighted average with an all-reduce,
+  // and a barrier brings its own buffer
   const bool is_more = cross_size() > 1 && (request.kind == OperationKind::kExclusiveScan ||
-                                            request.kind == OperationKind::kBarrier);
+                                            request.kind == OperationKind::kBarrier ||
+                                            call.operation.op == ReduceOp::kWeightedAverage);
   if (!is_more) call.keep_for(request);
   return {};
 }
@@ -225,14 +236,8 @@ void Group::describe_operands(const Request& request, PreparedCall& call) const 
   }
 }
 
-Status Group::run_program(const Call& call) {
-  STORMO_RETURN_IF_ERROR(use_peers_memory(call));
-  memory_.copy_back(call.request, rank());
-  return {};
-}
-
 /// What this rank does with the memory of its peers, it does in here.
-Status Group::use_peers_memory(const Call& call) {
+Status Group::run_program(const Call& call) {
   transport::HostGroup& host = *parts_.connections.host_group;
   if (!host.fence().enter()) return {Code::kCancelled, "the group of this host has failed"};
   const PreparedCall& prepared = call.prepared;
@@ -242,6 +247,7 @@ Status Group::use_peers_memory(const Call& call) {
   const Status outcome =
       outcome_of([&] { return execute(*prepared.program, prepared.operands, executor, call.by); });
   host.fence().leave();
+  if (outcome.ok()) memory_.copy_back(call.request, rank());
   return outcome;
 }
 
@@ -295,19 +301,6 @@ Result<Program> Group::compile_for(const Request& request, const Choice& choice)
   std::iota(ranks.begin(), ranks.end(), 1);
   STORMO_ASSIGN_OR_RETURN(const plan::Schedule scan, build(choice, goal, hosts));
   return compile(schedule::on_group(scan, ranks, size(), {.chunks = scan.chunks}), rank(), hosts_);
-}
-
-/// The end of a collective.
-Status Group::conclude(const Call& call, Status outcome) {
-  if (!outcome.ok()) return give_up(call.operation, std::move(outcome));
-  const PreparedCall& prepared = call.prepared;
-  const bool waited = call.has_begun || parts_.connections.host_group->waited();
-  if (prepared.posted_whole && !waited && prepared.operands.user == nullptr) {
-    activity_->end_at_once();
-  } else {
-    activity_->end();
-  }
-  return {};
 }
 
 /// An operation failed, and the group with it.

@@ -133,11 +133,9 @@ class Group final : public Communicator {
   void weigh_scales(const Call& call, double weight_of_all);
   void describe_operands(const Request& request, PreparedCall& call) const;
   Status run_program(const Call& call);
-  Status use_peers_memory(const Call& call);
   Result<Choice> choice_for(const Request& request, std::uint64_t bytes) const;
   Result<const Program*> program_for(const Request& request, std::uint64_t bytes);
   Result<Program> compile_for(const Request& request, const Choice& choice) const;
-  Status conclude(const Call& call, Status outcome);
   Status give_up(const Operation& operation, Status outcome);
   void record(Lane lane, const Operation& operation, TimePoint start, TimePoint end);
 

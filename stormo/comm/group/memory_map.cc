@@ -82,15 +82,10 @@ Status MemoryMap::post(const Request& request, Rank me, int size, const Program&
                        Operands& operands) {
   decide_copies(request);
   const TimePoint start = now();
-  STORMO_RETURN_IF_ERROR(post_memory(request, me, size, program, operands));
+  const Status outcome = in_place(request.kind) ? post_in_place(request, me, program, operands)
+                                                : post_parts(request, me, size, program, operands);
   posting_ = now() - start;
-  return {};
-}
-
-Status MemoryMap::post_memory(const Request& request, Rank me, int size, const Program& program,
-                              Operands& operands) {
-  return in_place(request.kind) ? post_in_place(request, me, program, operands)
-                                : post_parts(request, me, size, program, operands);
+  return outcome;
 }
 
 Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& program,

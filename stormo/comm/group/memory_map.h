@@ -50,8 +50,6 @@ class MemoryMap {
   }
   /// Whether peers must use a copy of the buffer.
   bool needs_copy(const Buffer& buffer) const;
-  Status post_memory(const Request& request, Rank me, int size, const Program& program,
-                     Operands& operands);
   void find_memory_of(int local, const Request& request, Operands& operands) const;
   Status post_in_place(const Request& request, Rank me, const Program& program, Operands& operands);
   Status post_parts(const Request& request, Rank me, int size, const Program& program,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include <stormo/comm/group/inline_payload.h>
 #include <stormo/comm/operation/operation.h>
@@ -23,44 +25,48 @@ struct PreparedCall {
 
   /// This object now belongs to the form of `request`; fits() compares requests with it.
   void keep_for(const Request& request) {
-    kept_ = is_plain(request) && operation.op != ReduceOp::kWeightedAverage;
-    in_ = side_of(request.in);
-    out_ = side_of(request.out);
+    kept_ = is_plain(request);
+    in_.keep(request.in);
+    out_.keep(request.out);
   }
   /// fits() returns false until the next keep_for().
   void forget() { kept_ = false; }
   /// Whether `request` is valid and has the form for which this was made. False for requests with
-  /// more than one buffer each way, with counts, a weight, a user-defined reduction or an
-  /// algorithm, and for buffers that overlap.
+  /// counts, a user-defined reduction or an algorithm, and for buffers that overlap.
   bool fits(const Request& request) const {
     return kept_ && is_plain(request) &&
            (!reduces(request.kind) || request.reduction.op == operation.op) &&
            request.root == operation.root && request.tag == operation.tag &&
-           is_like(request.in, in_) && is_like(request.out, out_) &&
+           in_.is_like(request.in) && out_.is_like(request.out) &&
            (in_place(request.kind) || are_apart(request));
   }
 
  private:
   /// One side of a request.
   struct Side {
-    std::size_t buffers = 0;
-    std::int64_t count = 0;
-    DType dtype = DType::kUInt8;
+    std::vector<std::int64_t> counts;  // of each buffer
+    DType dtype = DType::kUInt8;       // of all
+
+    void keep(std::span<const Buffer> buffers) {
+      counts.clear();
+      for (const Buffer& b : buffers) counts.push_back(b.count);
+      if (!buffers.empty()) dtype = buffers.front().dtype;
+    }
+    bool is_like(std::span<const Buffer> buffers) const {
+      if (buffers.size() != counts.size()) return false;
+      for (std::size_t i = 0; i < counts.size(); ++i) {
+        const Buffer& b = buffers[i];
+        const bool fits = b.count == counts[i] && b.dtype == dtype &&
+                          b.device.kind == Device::Kind::kCpu &&
+                          (b.data != nullptr || b.count == 0);
+        if (!fits) return false;
+      }
+      return true;
+    }
   };
   static bool is_plain(const Request& r) {
-    return r.in.size() <= 1 && r.out.size() <= 1 && r.counts.empty() && r.out_counts.empty() &&
-           r.algorithm.empty() && r.reduction.user == nullptr && r.weight == 1;
-  }
-  static Side side_of(std::span<const Buffer> buffers) {
-    if (buffers.empty()) return {};
-    return {1, buffers.front().count, buffers.front().dtype};
-  }
-  static bool is_like(std::span<const Buffer> buffers, const Side& side) {
-    if (buffers.size() != side.buffers) return false;
-    if (buffers.empty()) return true;
-    const Buffer& b = buffers.front();
-    return b.count == side.count && b.dtype == side.dtype && b.device.kind == Device::Kind::kCpu &&
-           (b.data != nullptr || b.count == 0);
+    return r.counts.empty() && r.out_counts.empty() && r.algorithm.empty() &&
+           r.reduction.user == nullptr && r.weight >= 0;
   }
   static bool are_apart(const Request& r) {
     if (r.in.empty() || r.out.empty()) return true;

@@ -46,7 +46,7 @@ std::vector<Change> changes() {
       {"overlap", [](Sample& s) { s.out[0].data = s.memory.data() + 7; }},
       {"no input", [](Sample& s) { s.in.clear(); }},
       {"no output", [](Sample& s) { s.out.clear(); }},
-      {"two buffers", [](Sample& s) { s.in.push_back(s.in[0]); }},
+      {"another buffer", [](Sample& s) { s.in.push_back(s.in[0]); }},
       {"root", [](Sample& s) { s.request.root = 0; }},
       {"tag", [](Sample& s) { s.request.tag = 1; }},
       {"weight", [](Sample& s) { s.request.weight = -1; }},
@@ -95,7 +95,27 @@ TEST(PreparedCall, ComparesTheReductionWhereThereIsOne) {
     return fits;
   };
   EXPECT_TRUE(keeps(ReduceOp::kSum));
-  EXPECT_FALSE(keeps(ReduceOp::kWeightedAverage)) << "its scales are of one call";
+  EXPECT_TRUE(keeps(ReduceOp::kWeightedAverage));
+}
+
+TEST(PreparedCall, ComparesEveryBufferAndNoWeight) {
+  std::array<float, 8> memory{};
+  std::vector<Buffer> buffers{{memory.data(), 2, DType::kFloat32},
+                              {memory.data() + 2, 3, DType::kFloat32}};
+  Request request{.kind = OperationKind::kAllReduce,
+                  .in = buffers,
+                  .out = buffers,
+                  .reduction = ReduceOp::kWeightedAverage,
+                  .weight = 2};
+  PreparedCall call;
+  call.operation = describe(request, 2);
+  call.keep_for(request);
+  request.weight = 0;
+  EXPECT_TRUE(call.fits(request));
+  buffers[1].count = 2;
+  EXPECT_FALSE(call.fits(request));
+  buffers[1] = {nullptr, 3, DType::kFloat32};
+  EXPECT_FALSE(call.fits(request));
 }
 
 /// A call with its own check.
@@ -112,11 +132,14 @@ void all_reduce_and_check(Communicator& c, std::int64_t count, ReduceOp op) {
   EXPECT_EQ(x, std::vector<double>(x.size(), want)) << count;
 }
 
-void weighted_and_check(Communicator& c) {
-  double x = c.rank() == 0 ? 5 : 1;
-  const Buffer b = std::span(&x, 1);
-  EXPECT_OK(c.all_reduce({&b, 1}, ReduceOp::kWeightedAverage, c.rank() == 0 ? 1 : 0));
-  EXPECT_EQ(x, 5);
+/// Only `chosen` counts.
+void weighted_and_check(Communicator& c, Rank chosen, std::int64_t count) {
+  double x = c.rank();
+  std::vector<double> more(static_cast<std::size_t>(count), c.rank());
+  const std::array<Buffer, 2> both{std::span(&x, 1), more};
+  EXPECT_OK(c.all_reduce(both, ReduceOp::kWeightedAverage, c.rank() == chosen ? 3 : 0));
+  EXPECT_EQ(x, chosen);
+  EXPECT_EQ(more, std::vector<double>(more.size(), chosen));
 }
 
 void gather_and_check(Communicator& c, Rank root, bool counts) {
@@ -175,7 +198,11 @@ std::vector<Form> forms() {
   }
   forms.push_back({"max", [](auto& c) { all_reduce_and_check(c, 1, ReduceOp::kMax); }});
   forms.push_back({"average", [](auto& c) { all_reduce_and_check(c, 1, ReduceOp::kAverage); }});
-  forms.push_back({"weighted", [](auto& c) { weighted_and_check(c); }});
+  for (const std::int64_t count : {2, 40000}) {
+    forms.push_back({"weighted", [count](auto& c) { weighted_and_check(c, 0, count); }});
+    forms.push_back(
+        {"other weights", [count](auto& c) { weighted_and_check(c, c.size() - 1, count); }});
+  }
   forms.push_back({"from the last", [](auto& c) { broadcast_and_check(c, c.size() - 1, 1); }});
   forms.push_back({"gather", [](auto& c) { gather_and_check(c, 0, false); }});
   forms.push_back(
