@@ -18,14 +18,6 @@ using comm::OperationKind;
 using comm::OwnedRequest;
 using comm::Request;
 
-namespace {
-
-bool is_message(OperationKind kind) {
-  return kind == OperationKind::kSend || kind == OperationKind::kReceive;
-}
-
-}  // namespace
-
 Engine::Engine(std::unique_ptr<Link> link, comm::Membership place, Process process)
     : link_(std::move(link)), place_(std::move(place)), process_(std::move(process)) {}
 

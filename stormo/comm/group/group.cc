@@ -117,7 +117,9 @@ Status Group::perform(const Request& request, Deadline by) {
     return request.encoding->perform(request, [&](const Request& r) { return perform(r, by); });
   }
   if (PreparedCall& call = prepared_for(request.kind); call.fits(request)) {
-    return run_collective({request, by, call, /*is_prepared=*/true, call.operation});
+    return is_message(request.kind)
+               ? run_message(request, by, call)
+               : run_collective({request, by, call, /*is_prepared=*/true, call.operation});
   }
   STORMO_RETURN_IF_ERROR(check_request(request, rank(), size()));
   if (!request.algorithm.empty()) STORMO_RETURN_IF_ERROR(choice_for(request, 0).status());
@@ -172,20 +174,29 @@ transport::Transport& Group::link_to(Rank peer, Rank& there) const {
 }
 
 Status Group::perform_message(const Request& request, Deadline by) {
-  const Operation operation = describe(request, size());
+  PreparedCall& call = prepared_for(request.kind);
+  call.operation = describe(request, size());
+  call.operands.tag = fingerprint(call.operation);
+  call.keep_for(request);
+  return run_message(request, by, call);
+}
+
+Status Group::run_message(const Request& request, Deadline by, const PreparedCall& call) {
+  const Operation& operation = call.operation;
   if (parts_.health->failed()) return status().within(to_text(operation));
   activity_->begin(operation);
   Rank there = 0;
   transport::Transport& link = link_to(request.root, there);
   const Buffer& data = request.in.front();
   const std::span bytes(static_cast<std::byte*>(data.data), data.bytes());
-  const TimePoint start = std::chrono::steady_clock::now();
+  const TimePoint start = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
   const Status outcome = outcome_of([&] {
-    return request.kind == OperationKind::kSend
-               ? link.send(there, fingerprint(operation), bytes, by)
-               : link.recv(there, fingerprint(operation), bytes, by);
+    return request.kind == OperationKind::kSend ? link.send(there, call.operands.tag, bytes, by)
+                                                : link.recv(there, call.operands.tag, bytes, by);
   });
-  record(Lane::kCommunication, operation, start, std::chrono::steady_clock::now());
+  if (sink_ != nullptr) {
+    record(Lane::kCommunication, operation, start, std::chrono::steady_clock::now());
+  }
   if (!outcome.ok()) return give_up(operation, outcome);
   activity_->end();
   return {};

@@ -115,6 +115,7 @@ class Group final : public Communicator {
   Status perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
   Status run_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
   Status perform_message(const Request& request, Deadline by);
+  Status run_message(const Request& request, Deadline by, const PreparedCall& call);
   Status perform_exclusive_scan(const Request& request, Deadline by);
   Status shift_right(const Request& request, Deadline by);
   transport::Transport& link_to(Rank peer, Rank& there) const;

@@ -85,7 +85,7 @@ class Checker {
   }
 
   void check_peer() {
-    const bool message = r_.kind == OperationKind::kSend || r_.kind == OperationKind::kReceive;
+    const bool message = is_message(r_.kind);
     if (message && (r_.root < 0 || r_.root >= size_ || r_.root == rank_)) {
       complain(fmt::format("rank {} has no peer {} in a group of {}", rank_, r_.root, size_));
     } else if (!message && (r_.root < 0 || r_.root >= size_)) {

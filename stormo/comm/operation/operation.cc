@@ -34,7 +34,7 @@ constexpr Operation kSample{.sequence = 1,
 static_assert(std::bit_cast<Operation>(words_of(kSample)) == kSample);
 
 Tag fingerprint(const Operation& o) {
-  const bool message = o.kind == OperationKind::kSend || o.kind == OperationKind::kReceive;
+  const bool message = is_message(o.kind);
   const auto kind = message ? OperationKind::kSend : o.kind;
   const std::uint64_t peer = message ? 0u : static_cast<std::uint32_t>(o.root);
   const std::uint64_t facts = (static_cast<std::uint64_t>(kind) << 16) |

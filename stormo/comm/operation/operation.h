@@ -64,13 +64,16 @@ constexpr bool reduces(OperationKind kind) {
          kind == OperationKind::kReduce || kind == OperationKind::kScan ||
          kind == OperationKind::kExclusiveScan;
 }
+constexpr bool is_message(OperationKind kind) {
+  return kind == OperationKind::kSend || kind == OperationKind::kReceive;
+}
+
 /// Whether `in` and `out` are always the same buffers (any number of them).
 constexpr bool in_place(OperationKind kind) {
   return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce ||
          kind == OperationKind::kBroadcast || kind == OperationKind::kScan ||
          kind == OperationKind::kExclusiveScan || kind == OperationKind::kBarrier ||
-         kind == OperationKind::kFinalize || kind == OperationKind::kSubgroup ||
-         kind == OperationKind::kSend || kind == OperationKind::kReceive;
+         kind == OperationKind::kFinalize || kind == OperationKind::kSubgroup || is_message(kind);
 }
 
 /// Whether the operation reads this rank's input.

@@ -55,15 +55,8 @@ OperationLane::~OperationLane() {
   }
 }
 
-bool OperationLane::enter_if_idle() {
-  std::uint32_t idle = 0;
-  return state_.compare_exchange_strong(idle, kRunning, std::memory_order_acquire,
-                                        std::memory_order_relaxed);
-}
-
-void OperationLane::leave() {
-  if (state_.fetch_sub(kRunning, std::memory_order_acq_rel) == kRunning) return;
-  // Something is queued. Its thread either sees the lane free or already sleeps: the lock decides.
+// It either sees the lane free or already sleeps: the lock decides.
+void OperationLane::wake_thread() {
   { const std::lock_guard lock(queue_->mutex); }
   queue_->changed.notify_all();
 }

@@ -33,9 +33,13 @@ class OperationLane {
   /// Runs `body` on the caller's thread if nothing is running or pending; else returns nullopt.
   template <class F>
   std::optional<Status> run_if_idle(F&& body) {
-    if (!enter_if_idle()) return std::nullopt;
+    std::uint32_t idle = 0;
+    if (!state_.compare_exchange_strong(idle, kRunning, std::memory_order_acquire,
+                                        std::memory_order_relaxed)) {
+      return std::nullopt;
+    }
     Status outcome = outcome_of(body);
-    leave();
+    if (state_.fetch_sub(kRunning, std::memory_order_acq_rel) != kRunning) wake_thread();
     return outcome;
   }
 
@@ -52,8 +56,7 @@ class OperationLane {
     bool stopping = false;
     std::thread thread;
   };
-  bool enter_if_idle();
-  void leave();
+  void wake_thread();
   void loop();
 
   // Who runs and what waits, in one word, so that a caller who finds the lane idle needs no lock:

@@ -26,10 +26,6 @@ std::string dump(const json& value, int indent = -1) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
-bool is_message(const Operation& o) {
-  return o.kind == OperationKind::kSend || o.kind == OperationKind::kReceive;
-}
-
 json to_json(const Activity::Record& record, const TickScale& scale) {
   const Operation& o = record.operation;
   json out = {{"sequence", o.sequence},
@@ -70,7 +66,7 @@ json to_json(const Activities::Group& group, bool whole, const TickScale& scale)
   json out = {
       {"group", group.name},        {"rank", group.rank},
       {"collectives", last.place},  {"last", none ? "no operation yet" : to_text(last.operation)},
-      {"running", last.running()},  {"message", is_message(last.operation)},
+      {"running", last.running()},  {"message", is_message(last.operation.kind)},
       {"peer", last.operation.root}};
   if (!whole) return out;
   out["operations"] = json::array();

@@ -111,8 +111,8 @@ void StallWatch::follow_calls(Duration awake, const Pace& pace) {
     const Activity::Record last = group.activity->last();
     if (!last.running()) continue;
     const Operation& o = last.operation;
-    const bool message = o.kind == OperationKind::kSend || o.kind == OperationKind::kReceive;
-    calls.push_back({group.name, group.rank, last.place, to_text(o), true, message, o.root});
+    calls.push_back(
+        {group.name, group.rank, last.place, to_text(o), true, is_message(o.kind), o.root});
     const auto known = std::ranges::find_if(
         waiting_, [&](const Waiting& w) { return w.group == group.name && w.began == last.began; });
     if (known != waiting_.end()) {

@@ -50,22 +50,18 @@ bool StageLink::in_host(int stage) const {
 Status StageLink::send(int to, Key key, const torch::Tensor& x, torch::IntArrayRef like) {
   free_dropped();
   STORMO_RETURN_IF_ERROR(forget_sent());
-  STORMO_ASSIGN_OR_RETURN(const Header header, describe(key, x));
+  Header header{.key = key};
+  if (x.defined()) {
+    if (static_cast<std::size_t>(x.dim()) > kMaxDimensions) {
+      return invalid_argument("a tensor between two stages has " + std::to_string(x.dim()) +
+                              " dimensions, more than " + std::to_string(kMaxDimensions));
+    }
+    header.type = static_cast<std::int32_t>(x.scalar_type());
+    header.dimensions = static_cast<std::int32_t>(x.dim());
+    std::ranges::copy(x.sizes(), header.sizes.begin());
+  }
   const torch::Tensor whole = x.defined() ? x.detach().contiguous() : x;
   return in_host(to) ? lend(to, header, whole) : send_far(to, header, whole, like);
-}
-
-Result<StageLink::Header> StageLink::describe(Key key, const torch::Tensor& x) const {
-  Header header{.key = key};
-  if (!x.defined()) return header;
-  if (static_cast<std::size_t>(x.dim()) > kMaxDimensions) {
-    return invalid_argument("a tensor between two stages has " + std::to_string(x.dim()) +
-                            " dimensions, more than " + std::to_string(kMaxDimensions));
-  }
-  header.type = static_cast<std::int32_t>(x.scalar_type());
-  header.dimensions = static_cast<std::int32_t>(x.dim());
-  std::ranges::copy(x.sizes(), header.sizes.begin());
-  return header;
 }
 
 /// By reference: the receiver says when it has dropped it.
@@ -78,7 +74,10 @@ Status StageLink::lend(int to, Header header, const torch::Tensor& x) {
     header.elements_at = stages_.arena().offset_of(shared.data_ptr());
     header.dropped_at = stages_.arena().offset_of(word);
   }
-  return transmit(to, std::make_shared<Header>(header), {});
+  // else it waits for its turn, and this rank must not
+  if (sending_.empty()) return stages_.send(bytes_of_object(header), to, kHeaderTag);
+  send_later(to, std::make_shared<Header>(header), {});
+  return {};
 }
 
 Result<torch::Tensor> StageLink::in_arena(const torch::Tensor& x) {
@@ -104,21 +103,19 @@ Status StageLink::send_far(int to, const Header& header, const torch::Tensor& x,
         "a tensor between two stages has another shape than in the step before, though the input "
         "has the same; a pipeline between hosts needs shapes that follow from that of the input");
   }
-  return transmit(to, is_new ? std::make_shared<Header>(header) : nullptr, x);
+  send_later(to, is_new ? std::make_shared<Header>(header) : nullptr, x);
+  return {};
 }
 
-/// In the background, if anything else is under way.
-Status StageLink::transmit(int to, std::shared_ptr<Header> header, const torch::Tensor& x) {
+/// In the background.
+void StageLink::send_later(int to, std::shared_ptr<Header> header, const torch::Tensor& x) {
   if (header != nullptr) {
-    const comm::Buffer data = bytes_of_object(*header);
-    if (sending_.empty() && !x.defined()) return stages_.send(data, to, kHeaderTag);
-    comm::Work work = stages_.send_async(data, to, kHeaderTag);
+    comm::Work work = stages_.send_async(bytes_of_object(*header), to, kHeaderTag);
     sending_.push_back({.tensor = {}, .header = std::move(header), .work = std::move(work)});
   }
-  if (!x.defined()) return {};
+  if (!x.defined()) return;
   comm::Work work = stages_.send_async(tensor::buffer_of(x), to, kElementsTag);
   sending_.push_back({.tensor = x, .header = {}, .work = std::move(work)});
-  return {};
 }
 
 Status StageLink::expect(int from, Key key, torch::IntArrayRef like) {

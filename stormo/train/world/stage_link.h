@@ -98,10 +98,9 @@ class StageLink {
 
   Peer& peer(int stage) { return peers_[static_cast<std::size_t>(stage)]; }
   bool in_host(int stage) const;
-  Result<Header> describe(Key key, const torch::Tensor& x) const;
   Status lend(int to, Header header, const torch::Tensor& x);
   Status send_far(int to, const Header& header, const torch::Tensor& x, torch::IntArrayRef like);
-  Status transmit(int to, std::shared_ptr<Header> header, const torch::Tensor& x);
+  void send_later(int to, std::shared_ptr<Header> header, const torch::Tensor& x);
   Status receive_header(int from, Key key, Header& header);
   Result<torch::Tensor> next(int from);
   torch::Tensor borrow(int from, const Header& header) const;

@@ -190,6 +190,16 @@ void all_to_all_and_check(Communicator& c, std::int64_t each) {
   EXPECT_EQ(out, want);
 }
 
+/// Every rank sends to the next one, and the last one keeps what it has.
+void messages_and_check(Communicator& c, std::int64_t count, std::uint32_t tag) {
+  const auto n = static_cast<std::size_t>(count);
+  std::vector<std::int32_t> mine(n, c.rank()), got(n, -1);
+  if (c.rank() + 1 < c.size()) EXPECT_OK(c.send(mine, c.rank() + 1, tag));
+  if (c.rank() == 0) return;
+  EXPECT_OK(c.recv(got, c.rank() - 1, tag));
+  EXPECT_EQ(got, std::vector<std::int32_t>(n, c.rank() - 1));
+}
+
 std::vector<Form> forms() {
   std::vector<Form> forms;
   for (const std::int64_t count : {1, 5, 3000, 40000}) {
@@ -212,6 +222,9 @@ std::vector<Form> forms() {
   forms.push_back({"exclusive scan", [](auto& c) { scan_and_check(c, true); }});
   forms.push_back({"all_to_all", [](auto& c) { all_to_all_and_check(c, 1); }});
   forms.push_back({"large all_to_all", [](auto& c) { all_to_all_and_check(c, 2000); }});
+  forms.push_back({"message", [](auto& c) { messages_and_check(c, 1, 0); }});
+  forms.push_back({"tagged message", [](auto& c) { messages_and_check(c, 1, 1); }});
+  forms.push_back({"longer message", [](auto& c) { messages_and_check(c, 100, 0); }});
   forms.push_back({"barrier", [](auto& c) { EXPECT_OK(c.barrier()); }});
   return forms;
 }
@@ -245,6 +258,14 @@ TEST(PreparedCall, AWrongCallIsRefusedAfterARightOne) {
     const Buffer overlapping = std::span(out).subspan(2, 4);
     EXPECT_EQ(c.all_gather(overlapping, whole).code(), Code::kInvalidArgument);
     EXPECT_OK(c.all_gather(part, whole));  // the group is as it was
+    if (c.rank() == 0) {
+      EXPECT_OK(c.send(part, 1, 0));
+      EXPECT_EQ(c.send(nowhere, 1, 0).code(), Code::kInvalidArgument);
+      EXPECT_EQ(c.send(part, 0, 0).code(), Code::kInvalidArgument);
+      EXPECT_EQ(c.send(part, 2, 0).code(), Code::kInvalidArgument);
+    } else {
+      EXPECT_OK(c.recv(part, 0, 0));
+    }
   });
 }
 
