@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <stormo/model/chain.h>
-#include <stormo/plan/segment_graph.h>
+#include <stormo/plan/model/segment_graph.h>
 #include <stormo/tensor/state_exchange.h>
 
 namespace stormo::model {

@@ -4,7 +4,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 #include <stormo/tensor/grid.h>
 
 // Layers of convolutional networks, of which ranks of a grid may have parts of the places. With a

@@ -10,7 +10,7 @@
 
 #include <stormo/base/dtype.h>
 #include <stormo/plan/codec.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 namespace stormo::plan {
 

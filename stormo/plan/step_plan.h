@@ -9,7 +9,7 @@
 #include <stormo/base/status.h>
 #include <stormo/plan/action.h>
 #include <stormo/plan/mesh.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 namespace stormo::plan {
 

@@ -5,7 +5,7 @@
 #include <torch/types.h>
 
 #include <stormo/comm/communicator.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 #include <stormo/plan/project.h>
 
 // Maps of places (pixels) of which several ranks have parts (spatial cut, local connectivity). N.

@@ -6,7 +6,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 namespace stormo::tensor {
 

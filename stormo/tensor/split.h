@@ -8,7 +8,7 @@
 #include <torch/types.h>
 
 #include <stormo/comm/communicator.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/grid.h>
 

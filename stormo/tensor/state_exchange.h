@@ -7,7 +7,7 @@
 
 #include <stormo/tensor/split.h>
 
-// States of a graph of segments of which each rank computes a part (plan/segment_graph.h): what
+// States of a graph of segments of which each rank computes a part (plan/model/segment_graph.h): what
 // ranks send each other of them, in forward and in backward.
 namespace stormo::tensor {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <stormo/base/dtype.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 // What decides which messages the computation of a segment contains, and their types.
 namespace stormo::analysis {

@@ -5,9 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/verify/step_form.h>
 #include <stormo/analysis/verify/step_overlap.h>
 #include <stormo/analysis/verify/step_walk.h>
+#include <stormo/analysis/verify/step_workers.h>
+#include <stormo/plan/check.h>
 
 namespace stormo::analysis {
 
@@ -203,7 +204,8 @@ Status StepWalk::agree(const Action& a) {
 }
 
 Status verify(const StepPlan& p) {
-  STORMO_RETURN_IF_ERROR(check_form(p));
+  STORMO_RETURN_IF_ERROR(plan::check(p));
+  STORMO_RETURN_IF_ERROR(check_workers(p));
   StepWalk walk(p);
   for (const std::size_t i : order_of_batch(p)) {
     const Status st = walk.next(p.actions[i]);

@@ -14,7 +14,7 @@
 namespace stormo::analysis {
 
 /// Walks the actions of a plan once, and knows where each value is; see verify(). The functions
-/// take an action that passes check_form(), and return kBadPlan where it does not find what it
+/// take an action that passes plan::check(), and return kBadPlan where it does not find what it
 /// needs.
 class StepWalk {
  public:

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <string>
 
-#include <stormo/analysis/verify/step_form.h>
 #include <stormo/parallel/inner_axis.h>
 #include <stormo/plan/project.h>
 
@@ -54,7 +53,7 @@ Status check(const plan::ModelShape& model, const VerticalOptions& o) {
                             std::to_string(o.ranks) + " ranks; use fewer ranks");
   }
   if (o.columns.empty()) return {};
-  const bool fits = analysis::counts_fit({.units = columns, .counts = o.columns}, o.ranks);
+  const bool fits = plan::counts_fit({.units = columns, .counts = o.columns}, o.ranks);
   if (fits && std::ranges::min(o.columns) >= 1) return {};
   std::string counts;
   for (const std::int64_t n : o.columns) counts += (counts.empty() ? "" : ", ") + std::to_string(n);

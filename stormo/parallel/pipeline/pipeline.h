@@ -5,7 +5,7 @@
 
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 namespace stormo::parallel {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <stormo/base/status.h>
-#include <stormo/plan/segment_graph.h>
+#include <stormo/plan/model/segment_graph.h>
 
 namespace stormo::parallel {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <stormo/model/chain.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 namespace stormo::train {
 

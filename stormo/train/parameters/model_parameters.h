@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/task.h>

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/state/tensor_piece.h>
 

@@ -9,7 +9,7 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/parallel/search/partition_graph.h>
-#include <stormo/plan/segment_graph.h>
+#include <stormo/plan/model/segment_graph.h>
 
 namespace stormo::parallel {
 namespace {

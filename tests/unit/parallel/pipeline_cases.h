@@ -8,7 +8,7 @@
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 namespace stormo::parallel::test {
 

@@ -1,4 +1,4 @@
-#include <stormo/plan/segment_graph.h>
+#include <stormo/plan/model/segment_graph.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 // A model as a graph of segments, each computed by one of several ranks. J. Dean et al., "Large
 // scale distributed deep networks", NIPS 2012: a partition of the model over machines, where a

@@ -1,4 +1,4 @@
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 #include <algorithm>
 #include <numeric>
@@ -12,11 +12,20 @@ Share share(std::int64_t units, int parts, int index) {
 }
 
 Share share(const Split& split, int parts, int index) {
-  // analysis::verify refuses counts of other ranks
+  // check() refuses counts of other ranks
   if (std::ssize(split.counts) != parts) return share(split.units, parts, index);
   const auto mine = split.counts.begin() + index;
   const std::int64_t begin = std::accumulate(split.counts.begin(), mine, std::int64_t{0});
   return {begin, begin + *mine};
+}
+
+bool counts_fit(const Split& split, int parts) {
+  std::int64_t left = split.units;
+  for (const std::int64_t n : split.counts) {
+    if (n < 0 || n > left) return false;
+    left -= n;
+  }
+  return left == 0 && std::ssize(split.counts) == parts;
 }
 
 std::int64_t rows_out(const Window& w, std::int64_t rows) {

@@ -39,6 +39,8 @@ struct Share {
 Share share(std::int64_t units, int parts, int index);
 /// Those of one of `parts` ranks that divide a parameter so.
 Share share(const Split& split, int parts, int index);
+/// Whether the counts give each of `parts` ranks units, maybe none, and all together.
+bool counts_fit(const Split& split, int parts);
 
 /// A layer that reads a window of places (pixels) for each place of its output, as a convolution or
 /// a pooling does, of a map of `channels` x `height` x `width` numbers per sample. Ranks that have
@@ -61,7 +63,7 @@ Share rows_read(const Window& window, std::int64_t rows, int parts, int index);
 Share common(const Share& a, const Share& b);
 
 /// What one of the ranks that compute parts of a graph of segments sends to another of each sample
-/// (plan/segment_graph.h).
+/// (plan/model/segment_graph.h).
 struct StateCrossing {
   int from = 0, to = 0;       ///< coordinates on kTensorAxis
   std::int64_t elements = 0;  ///< of all states together
