@@ -20,7 +20,10 @@
 
 namespace stormo::cli {
 Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strategy) {
-  const train::ParsedRecipe parsed = train::load_recipe(o.plan, o.overrides);
+  std::vector<std::string> overrides = o.overrides;
+  if (any_strategy) overrides.emplace_back("strategy.kind=auto");
+  const train::ParsedRecipe parsed = train::load_recipe(o.plan, overrides);
+  for (const std::string& line : parsed.left_out) fmt::print(stderr, "stormo: {}\n", line);
   std::vector<std::string> errors = parsed.errors;
   if (parsed.readable) {
     train::ParsedRecipe checked = parsed;
@@ -39,7 +42,6 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
   }
   if (!errors.empty()) return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
   LoadedRecipe out{.recipe = parsed.recipe};
-  if (any_strategy) out.recipe.train.strategy.kind = train::Strategy::Kind::kAuto;
   if (train::reads_columns(out.recipe, ranks)) {
     out.data = train::described_columns(out.recipe);
   } else {

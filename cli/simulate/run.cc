@@ -22,6 +22,7 @@
 #include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/record/run_record.h>
 #include <stormo/train/server_store/elastic_store.h>
 #include <stormo/train/simulate/simulated_training.h>
@@ -121,7 +122,9 @@ std::string problem_of(const train::TrainerOptions& with, const std::string& nam
 Errors problems_of(const train::ParsedRecipe& parsed, const SimulateOptions& options) {
   Errors errors = parsed.errors;
   if (!parsed.readable || options.cluster.workers == 0) return errors;
-  const Errors wrong = train::check_recipe(parsed, options.cluster.workers);
+  train::ParsedRecipe of_one = parsed;
+  leave_out_unused(of_one.recipe);  // other policies use it
+  const Errors wrong = train::check_recipe(of_one, options.cluster.workers);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
   if (parsed.recipe.precision == "float16") {
     errors.push_back(parsed.at("precision") +
@@ -284,6 +287,7 @@ int run_simulate(const SimulateArguments& words) {
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, a.overrides);
   options.policies = policies_of(parsed.recipe, a, options.policies);
   use_servers(parsed.recipe);
+  for (const std::string& line : parsed.left_out) fmt::print(stderr, "stormo: {}\n", line);
   const Errors problems = problems_of(parsed, options);
   wrong.insert(wrong.end(), problems.begin(), problems.end());
   if (!wrong.empty()) return say_failed(kSimulate, kExitUsage, wrong, a.json);

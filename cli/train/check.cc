@@ -115,7 +115,10 @@ Result<std::vector<std::string>> choose_strategy(const train::Recipe& recipe,
 Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArguments& a,
                            train::RecipeData data, const std::vector<launch::HostShare>& shares,
                            std::uint64_t available_bytes) {
-  SoundRun run{.ranks = ranks_of(shares), .recipe = parsed.recipe, .data = std::move(data)};
+  SoundRun run{.ranks = ranks_of(shares),
+               .recipe = parsed.recipe,
+               .left_out = parsed.left_out,
+               .data = std::move(data)};
   const auto make_task = [&](bool trains) {
     return train::make_task(run.recipe, run.data.preprocessing,
                             trains ? train::InitialValues::kLater : train::InitialValues::kWithout);

@@ -43,8 +43,9 @@ std::vector<std::string> problems_of_rank(const train::ParsedRecipe& parsed,
 /// A run of which everything is right that can be found out before a rank starts.
 struct SoundRun {
   int ranks = 1;
-  train::Recipe recipe;             ///< with the strategy that was chosen
-  std::vector<std::string> chosen;  ///< the keys of it, where the recipe leaves that open
+  train::Recipe recipe;               ///< with the strategy that was chosen
+  std::vector<std::string> left_out;  ///< see ParsedRecipe
+  std::vector<std::string> chosen;    ///< the keys of it, where the recipe leaves that open
   train::RecipeData data;
   train::Task task;
   StepInput step;  ///< of all ranks

@@ -293,7 +293,8 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
   auto& [data, task] = *prepared;
   if (begins_run(run, world)) {
-    for (const auto* lines : {&data.warnings, &data.hints}) {
+    for (const auto* lines :
+         {&run.left_out, &std::as_const(data.warnings), &std::as_const(data.hints)}) {
       for (const std::string& line : *lines) std::cerr << "warning: " << message_text(line) << "\n";
     }
   }

@@ -18,6 +18,7 @@ namespace stormo::cli {
 /// What every rank of a `stormo train` job must know.
 struct TrainRun {
   train::Recipe recipe;
+  std::vector<std::string> left_out{};      ///< of the recipe, see ParsedRecipe
   std::optional<train::RecipeData> data{};  ///< where this process has read it already
   std::optional<train::Task> task{};        ///< made of it
   std::string engine = "stormo";            ///< see join_world

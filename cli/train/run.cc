@@ -60,7 +60,7 @@ int dry_run(SoundRun run, const TrainArguments& a) {
                       .selection = a.launch.selection};
   const std::string plan = plan::to_text(run.step.plan);
   const std::optional<observe::ShardingRecord> sharding = sharding_of(recipe, run);
-  for (const auto* lines : {&run.data.warnings, &run.data.hints}) {
+  for (const auto* lines : {&run.left_out, &run.data.warnings, &run.data.hints}) {
     for (const std::string& line : *lines) fmt::print(stderr, "warning: {}\n", printable(line));
   }
   if (json) {
@@ -162,6 +162,7 @@ int run_train(const TrainArguments& a) {
   if (!place.ok()) return fail_usage({place.status().message()}, a.json);
   if (a.dry_run && place->source != "none") return dry_run_of_job(a, *place);
   TrainRun train_run{.recipe = parsed.recipe,
+                     .left_out = parsed.left_out,
                      .engine = a.engine,
                      .json = a.json,
                      .trace = a.trace,

@@ -287,7 +287,7 @@ class ModelParallelTest(TrainTest):
             (("-n", "3", "strategy.context=3"), ("16 positions, which are not 2 equal chunks", "a multiple of 6")),
             (("-n", "4", "strategy.context=4", "strategy.attention=heads"),
              ("has 2 heads of attention, which 4 ranks", "use attention 'ring'")),
-            (("-n", "2", *TENSOR, "strategy.kind=central_storage"), ("does not cut replicas",)),
+            (("-n", "2", *TENSOR, "strategy.kind=central_storage"), ("does not use strategy.tensor",)),
             (("-n", "4", *PIPELINE, *CONTEXT, "strategy.kind=parameter_averaging", "strategy.schedule=pipedream"),
              ("leave out context, or use 'ddp'", "leave out schedule, or use 'ddp'")),
             (("-n", "2", *TENSOR, "strategy.pipeline=2", "train.micro_batches=4"), ("replicas of 4 ranks",)),

@@ -181,7 +181,7 @@ class ServedStagesTest(TrainTest):
                 ((*server, "strategy.policy=average"), "or use 'parameter_averaging'"),
                 ((*server, "strategy.policy=portions"), "leave out strategy.pipeline"),
                 ((*server, "strategy.server_backups=true"), "leave out strategy.server_backups"),
-                ((*server, "strategy.kind=elastic_averaging"), "does not cut replicas"),
+                ((*server, "strategy.kind=elastic_averaging"), "does not use strategy.pipeline"),
                 ((*server, "strategy.servers=3"), "rank 0 of a worker (stage 0, slice 0)"),
         ):
             with self.subTest(changes):

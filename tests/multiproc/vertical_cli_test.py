@@ -268,8 +268,8 @@ class VerticalTest(TrainTest):
                 (("-n", "3", *parts), ("2 parts for 3 ranks; start one rank for each part",)),
                 (("-n", "2", *parts, "strategy.column_counts=3,4"), ("is for one table",)),
                 (("-n", "2", *parts, "strategy.kind=ddp"), ("write strategy.kind=vertical",)),
-                (("-n", "2", "strategy.kind=ddp", "strategy.column_counts=3,4"), ("leave out labels and",)),
-                (("-n", "2", "strategy.tensor=2"), ("does not cut replicas",)),
+                (("-n", "2", "strategy.kind=ddp", "strategy.column_counts=3,4"), ("does not use strategy.column_counts",)),
+                (("-n", "2", "strategy.tensor=2"), ("does not use strategy.tensor",)),
                 (("-n", "2", "data.kind=mnist", "data.sharding=stratified", "data.id=",
                   "data.standardise=false", "data.label="),
                  ("vertical reads columns of csv, tsv and npy", "write data.sharding=shuffled"))):

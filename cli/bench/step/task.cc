@@ -45,8 +45,8 @@ Result<train::Recipe> step_recipe(const StepJob& job, int ranks) {
   // one rank alone is the process that others are compared with
   const std::string_view cut = job.strategy->cut;
   if (ranks == 1 && !cut.empty())
-    keys.insert(keys.end(),
-                {"strategy.schedule=1f1b", "strategy.chunks=1", "strategy.attention=ring"});
+    keys.insert(keys.end(), {"strategy.schedule=1f1b", "strategy.chunks=1", "strategy.period=8",
+                             "strategy.attention=ring"});
   if (!cut.empty()) keys.push_back(fmt::format("{}={}", cut, ranks));
   train::ParsedRecipe parsed = train::parse_recipe("schema_version = 1\n", "bench step", ".", keys);
   std::vector<std::string> wrong = parsed.errors;

@@ -181,12 +181,16 @@ Status check_served_parts(const Strategy& s, const Job& job) {
 
 using Distribute = decltype(StrategyRow::distribute);
 
+/// Keys of replicas, or workers, that are cut.
+constexpr std::string_view kKeysOfCuts =
+    "pipeline tensor sequence_parallel context attention schedule chunks cut weight_stashing";
+
 /// Every rank, or replica, has the same gradients.
 StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, Distribute how) {
   return {.kind = kind,
           .name = name,
           .ranks = ranks,
-          .keys = "overlap",
+          .keys = "overlap compression deterministic",
           .all_reduces = true,
           .parameters = {Parameters::kReplicated, Parameters::kHostShared},
           .check_cut = any_cut,
@@ -202,6 +206,7 @@ std::vector<StrategyRow> rows_of_one_model() {
       {.kind = Kind::kOneDevice,
        .name = "one_device",
        .ranks = "one",
+       .keys = "compression deterministic",
        .all_reduces = true,
        .parameters = mirrored.parameters,
        .check = check_one_device,
@@ -211,6 +216,7 @@ std::vector<StrategyRow> rows_of_one_model() {
       {.kind = Kind::kCentralStorage,
        .name = "central_storage",
        .ranks = "on one host",
+       .keys = "compression deterministic",
        .one_host = true,
        .parameters = {Parameters::kHostShared},
        .other_parameters =
@@ -220,7 +226,7 @@ std::vector<StrategyRow> rows_of_one_model() {
       {.kind = Kind::kFsdp,
        .name = "fsdp",
        .ranks = "on any hosts",
-       .keys = "stage hybrid overlap",
+       .keys = "stage hybrid overlap compression deterministic",
        .parameters = {Parameters::kHostShared, Parameters::kSharded},
        .other_parameters = "does not replicate parameters; leave out parameters, or use 'ddp'",
        .check = check_shards,
@@ -236,8 +242,9 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kParameterServer,
        .name = "parameter_server",
        .ranks = "workers on one host; on any with `strategy.server_processes`",
-       .keys = "overlap worker_ranks fetch_every push_every policy compensation servers "
-               "server_processes placement updates",
+       .keys = "overlap compression worker_ranks fetch_every push_every period policy bound n "
+               "portions backups warm_start compensation lambda lambda_decay servers "
+               "server_processes server_backups worker_timeout placement updates",
        .trains_as_one = false,
        .servers = Servers::kParameters,
        .other_parameters = "has the parameters on servers; leave out parameters, or use 'ddp'",
@@ -255,7 +262,8 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kElasticAveraging,
        .name = "elastic_averaging",
        .ranks = "as `parameter_server`",
-       .keys = "period moving_rate servers server_processes placement",
+       .keys = "period moving_rate servers server_processes server_backups worker_timeout "
+               "placement",
        .trains_as_one = false,
        .servers = Servers::kCentre,
        .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
@@ -267,16 +275,26 @@ std::vector<StrategyRow> other_rows() {
        .other_parameters = "has a part of the first layer on each rank; leave out parameters",
        .check = check_columns,
        .distribute = cut_columns},
-      {.kind = Kind::kAuto, .name = "auto", .ranks = "on any hosts", .all_reduces = true},
+      {.kind = Kind::kAuto,
+       .name = "auto",
+       .ranks = "on any hosts",
+       .keys = "stage hybrid overlap compression deterministic",  // of what it chooses from
+       .all_reduces = true,
+       .check_cut = any_cut,
+       .cuts_images = true},
   };
 }
 
 }  // namespace
 
 bool StrategyRow::has_key(std::string_view key) const {
-  return std::ranges::any_of(keys | std::views::split(' '), [key](const auto& one) {
-    return std::string_view(one.begin(), one.end()) == key;
-  });
+  const auto is_in = [key](std::string_view words) {
+    return std::ranges::any_of(words | std::views::split(' '), [key](const auto& one) {
+      return std::string_view(one.begin(), one.end()) == key;
+    });
+  };
+  return is_in(keys) || (check_cut != nullptr && is_in(kKeysOfCuts)) ||
+         (cuts_images && key == "spatial") || (all_reduces && is_in("reducer bucket_bytes"));
 }
 
 std::span<const StrategyRow> strategy_rows() {
@@ -295,9 +313,15 @@ const StrategyRow& row_of(Strategy::Kind kind) {
 std::vector<std::string_view> strategies_with(std::string_view key) {
   std::vector<std::string_view> out;
   for (const StrategyRow& row : strategy_rows()) {
-    if (row.has_key(key)) out.push_back(row.name);
+    if (row.distribute != nullptr && row.has_key(key)) out.push_back(row.name);
   }
   return out;
+}
+
+bool uses_key(const Strategy& strategy, std::string_view key) {
+  const StrategyRow& row = row_of(strategy.kind);
+  const bool drains = key == "period" && row.check_cut != nullptr && overlaps_steps(strategy);
+  return row.has_key(key) || drains;
 }
 
 Status refuse(const Strategy& strategy, const std::string& why) {

@@ -25,7 +25,7 @@ struct StrategyRow {
   Strategy::Kind kind;
   std::string_view name;       ///< in recipes
   std::string_view ranks;      ///< on which it runs, as docs/recipes.md says
-  std::string_view keys = {};  ///< of recipes that it has and others lack; a space between them
+  std::string_view keys = {};  ///< of recipes that others lack; a space between them; see has_key
   bool trains_as_one = true;   ///< each step trains as one process would; else each rank by itself
   bool all_reduces = false;    ///< whole gradients: in buckets, by a reducer
   bool one_host = false;       ///< it refuses several
@@ -41,14 +41,17 @@ struct StrategyRow {
   /// The passes that make `copies` replicas, or workers, of what there is. Null: it has no plan.
   void (*distribute)(std::vector<Pass>&, const Strategy&, const Job&, int copies) = nullptr;
 
+  /// Whether it has a key: one of `keys`, or of what the other fields say that it can do.
   bool has_key(std::string_view key) const;
 };
 
 /// One for each strategy, in the order of Strategy::Kind.
 std::span<const StrategyRow> strategy_rows();
 const StrategyRow& row_of(Strategy::Kind kind);
-/// The names of the strategies that have a key.
+/// The names of the strategies that have a key, but for auto.
 std::vector<std::string_view> strategies_with(std::string_view key);
+/// Whether the strategy uses a key: it has it, or its schedule does.
+bool uses_key(const Strategy& strategy, std::string_view key);
 
 /// kInvalidArgument that begins with the strategy's name.
 Status refuse(const Strategy& strategy, const std::string& why);

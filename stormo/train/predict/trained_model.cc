@@ -12,6 +12,7 @@
 #include <stormo/checkpoint/reader.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
@@ -47,6 +48,7 @@ Status check_overrides(const ParsedRecipe& parsed) {
   const Strategy& trained = parsed.recipe.train.strategy;
   alone.recipe.train.strategy = {.kind = trained.kind, .exchange = trained.exchange};
   alone.recipe.train.gradients = {};
+  leave_out_unused(alone.recipe);
   // nothing is saved
   alone.recipe.train.checkpoint = {};
   alone.recipe.train.patience = 0;

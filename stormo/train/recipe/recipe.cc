@@ -15,6 +15,7 @@
 #include <stormo/checkpoint/file/checked_file.h>
 #include <stormo/model/registry.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
+#include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/recipe/recipe_value.h>
 #include <stormo/train/recipe/toml_depth.h>
@@ -167,6 +168,12 @@ class RecipeParser {
     take(*field, parse_override_value(*field, text.substr(equals + 1)), "command line");
   }
 
+  void read_overrides(std::span<const std::string> overrides) {
+    const Recipe before = parsed_.recipe;
+    for (const std::string& item : overrides) read_override(item);
+    settle_choices(before);
+  }
+
   /// Where both are given, the number of steps decides; on the command line, what was typed does.
   void settle_length() {
     if (overridden_.contains("train.steps") == overridden_.contains("train.epochs")) return;
@@ -257,6 +264,21 @@ class RecipeParser {
                        [&](const RecipeField& f) { return f.key.starts_with(key + "."); });
   }
 
+  /// What the file says of a choice goes with it when the overrides make another one.
+  void settle_choices(const Recipe& before) {
+    const std::vector<UnusedKey> was_unused = unused_keys(before);
+    std::vector<std::string> keys;
+    for (const UnusedKey& key : unused_keys(parsed_.recipe)) {
+      if (overridden_.contains(key.field->key)) continue;
+      if (std::ranges::count(was_unused, key.field, &UnusedKey::field) > 0) continue;
+      leave_out(*key.field, parsed_.recipe);
+      parsed_.origins.erase(std::string(key.field->key));
+      keys.push_back(to_string(key));
+    }
+    if (keys.empty()) return;
+    parsed_.left_out = {fmt::format("left out, as nothing uses it now: {}", fmt::join(keys, ", "))};
+  }
+
   void take(const RecipeField& field, const RawValue& raw, const std::string& where) {
     parsed_.origins.insert_or_assign(std::string(field.key), where);
     const Status assigned = assign(field, raw, parsed_.recipe);
@@ -282,14 +304,14 @@ ParsedRecipe parse_recipe(std::string_view text, std::string_view source, std::s
                           std::span<const std::string> overrides) {
   RecipeParser parser(source, folder);
   parser.read_document(text);
-  for (const std::string& item : overrides) parser.read_override(item);
+  parser.read_overrides(overrides);
   return parser.finish();
 }
 
 ParsedRecipe restore_recipe(std::string_view json, std::span<const std::string> overrides) {
   RecipeParser parser("the checkpoint's recipe", ".");
   parser.read_json(json);
-  for (const std::string& item : overrides) parser.read_override(item);
+  parser.read_overrides(overrides);
   return parser.finish();
 }
 
@@ -302,7 +324,7 @@ ParsedRecipe load_recipe(const std::string& path, std::span<const std::string> o
   RecipeParser parser(path, ".");
   parser.unreadable(fmt::format("recipe {}; the recipes of the repository are in recipes/",
                                 text.status().message()));
-  for (const std::string& item : overrides) parser.read_override(item);
+  parser.read_overrides(overrides);
   return parser.finish();
 }
 

@@ -83,6 +83,9 @@ struct ParsedRecipe {
   Recipe recipe;
   std::vector<std::string> errors;
   std::map<std::string, std::string, std::less<>> origins;
+  /// A line that names the keys of the file that nothing uses with what the overrides choose; they
+  /// have their defaults. Empty: there are none.
+  std::vector<std::string> left_out;
   bool readable = true;  ///< false: no such file, or not TOML; `recipe` then has defaults
 
   /// "mnist.toml:12:3: train.steps: ", or "train.steps: " for a default.

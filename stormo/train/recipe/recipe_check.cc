@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include <stormo/model/registry.h>
-#include <stormo/parallel/strategy/strategy_table.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/train/optimizer/learning_rate.h>
-#include <stormo/train/recipe/recipe.h>
+#include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/sampling.h>
 #include <stormo/train/step/strategy.h>
 
@@ -19,7 +19,9 @@ constexpr std::int64_t kMnistClasses = 10;
 class RecipeCheck {
  public:
   RecipeCheck(const ParsedRecipe& parsed, int ranks)
-      : parsed_(parsed), recipe_(parsed.recipe), train_(parsed.recipe.train), ranks_(ranks) {}
+      : parsed_(parsed), recipe_(parsed.recipe), ranks_(ranks) {
+    leave_out_unused(recipe_);  // see check_keys_of_kinds()
+  }
 
   std::vector<std::string> run() {
     check_training();
@@ -31,12 +33,15 @@ class RecipeCheck {
   }
 
  private:
+  bool is_read(std::string_view key) const {
+    return std::ranges::none_of(parsed_.errors, [prefix = parsed_.at(key)](const std::string& e) {
+      return e.starts_with(prefix);
+    });
+  }
+
   /// A key whose value could not be read holds its default, which is nobody's mistake.
   void require(bool holds, std::string_view key, const std::string& message) {
-    const std::string prefix = parsed_.at(key);
-    const bool unread = std::any_of(parsed_.errors.begin(), parsed_.errors.end(),
-                                    [&](const std::string& e) { return e.starts_with(prefix); });
-    if (!holds && !unread) errors_.push_back(prefix + message);
+    if (!holds && is_read(key)) errors_.push_back(parsed_.at(key) + message);
   }
 
   void check_training() {
@@ -247,30 +252,18 @@ class RecipeCheck {
             fmt::format("is {}, and there are parts 0 to {}", s.labels, d.parts.size() - 1));
   }
 
-  /// What other kinds would ignore. Defaults are nobody's choice.
+  /// Where a choice could not be read, nobody knows what it uses.
   void check_keys_of_kinds() {
-    const Strategy& s = train_.strategy;
-    const parallel::StrategyRow& row = parallel::row_of(s.kind);
-    const auto belongs = [&](std::string_view key, bool is_default) {
-      if (is_default || s.kind == Strategy::Kind::kAuto || row.has_key(key)) return;
-      require(false, fmt::format("strategy.{}", key),
-              fmt::format("means nothing with strategy.kind={}, only with {}; leave it out",
-                          row.name, fmt::join(parallel::strategies_with(key), ", ")));
-    };
-    belongs("stage", s.stage == Strategy().stage);
-    belongs("hybrid", s.hybrid == Strategy().hybrid);
-    belongs("overlap", train_.gradients.overlap == GradientOptions().overlap);
+    const std::vector<UnusedKey> unused = unused_keys(parsed_.recipe);
+    if (unused.empty() || !is_read("strategy.kind") || !is_read("strategy.policy")) return;
+    require(false, unused.front().field->key, check_keys(parsed_.recipe.train).message());
   }
 
   void check_server_processes() {
-    const bool served = has_servers(train_.strategy.kind);
     const bool processes = train_.servers.processes > 0;
-    require(served || !processes, "strategy.server_processes",
-            train_.strategy.kind == Strategy::Kind::kParameterAveraging
-                ? "ranks average by themselves; servers do with strategy.kind=parameter_server "
-                  "strategy.policy=average"
-                : "only parameter_server and elastic_averaging have servers; write "
-                  "strategy.kind=parameter_server");
+    require(processes || train_.servers.worker_timeout_s == ServerOptions().worker_timeout_s,
+            "strategy.worker_timeout",
+            "is for workers and servers behind connections; write strategy.server_processes=1");
     require(train_.servers.processes > 1 || !train_.servers.backups, "strategy.server_backups",
             "a copy is at another server; write strategy.server_processes=2 or more");
     require(processes || !train_.balance_by_speed, "data.balance_by_speed",
@@ -301,8 +294,8 @@ class RecipeCheck {
   }
 
   const ParsedRecipe& parsed_;
-  const Recipe& recipe_;
-  const TrainerOptions& train_;
+  Recipe recipe_;
+  const TrainerOptions& train_ = recipe_.train;
   int ranks_;
   std::vector<std::string> errors_;
 };

@@ -410,9 +410,9 @@ std::vector<RecipeField> period_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange.push; }, 1,
        plan::kMaxPeriod},
       {"strategy.period",
-       "parameter_averaging, elastic_averaging, policy average: steps from one average or exchange "
-       "to the next; schedules pipedream, pipedream_2bw, ddg: steps after which the pipeline is "
-       "drained",
+       "parameter_server with policy average, parameter_averaging, elastic_averaging: steps from "
+       "one average or exchange to the next; schedules pipedream, pipedream_2bw, ddg: steps after "
+       "which the pipeline is drained",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; }, 1, plan::kMaxPeriod},
       {"strategy.weight_stashing",
        "schedules pipedream, pipedream_2bw, ddg: a backward uses the parameters of its forward; "

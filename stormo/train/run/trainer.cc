@@ -10,6 +10,7 @@
 #include <stormo/train/failure.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/planner/choose.h>
+#include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/run/last_batch.h>
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/training_run.h>
@@ -52,8 +53,10 @@ Status validate(const RunSetup& setup) {
     const Status sharding = check_sharding(*setup.train, o, parts);
     require(sharding.ok(), sharding.message());
   }
+  const Status keys = check_keys(o);
+  require(keys.ok(), keys.message());
   const Result<Strategy> strategy = strategy_of(o);
-  require(strategy.ok(), strategy.status().message());
+  require(strategy.ok() || !keys.ok(), strategy.status().message());
   for (const NamedParameter& p : trainable_parameters(*setup.task.module)) {
     require(!p.sparse || optim::leaves_rest_alone(o.optimizer),
             "'" + p.name +

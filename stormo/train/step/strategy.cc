@@ -155,9 +155,6 @@ Status check_server_averages(const TrainerOptions& options) {
   require(options.record.empty(),
           "with policy average workers train copies of their own, which is not replayed; leave out "
           "--record");
-  require(options.averaging.warmup_steps == 0 && options.averaging.max_distance == 0,
-          "with policy average the period is fixed, and the same for all workers; leave out "
-          "strategy.warmup_steps and strategy.max_distance");
   return wrong.empty() ? Status() : invalid_argument(wrong);
 }
 

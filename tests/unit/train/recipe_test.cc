@@ -274,33 +274,13 @@ std::vector<std::string> errors_of(std::vector<std::string> overrides) {
 TEST(RecipeCheck, AReducerMeansReplicas) {
   EXPECT_THAT(errors_of({"reducer=ring"}), IsEmpty());
   EXPECT_THAT(errors_of({"reducer=ring", "strategy.kind=fsdp"}),
-              ElementsAre(HasSubstr("leave them out, or use 'ddp'")));
-  EXPECT_THAT(errors_of({"bucket_bytes=4096", "strategy.kind=central_storage"}),
-              ElementsAre(HasSubstr("leave them out, or use 'ddp'")));
+              ElementsAre(HasSubstr("strategy 'fsdp' does not use strategy.reducer (of ")));
   TrainerOptions options;
   EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kAuto);
   options.gradients.reducer = Reducer::kRing;
   EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kReplicated);
-}
-
-TEST(RecipeCheck, KeysOfOtherKindsAreRefused) {
-  const std::string none = "means nothing with strategy.kind=parameter_server, only with ";
-  EXPECT_THAT(errors_of({"strategy.kind=parameter_server", "stage=1", "hybrid=true",
-                         "strategy.overlap=false"}),
-              ElementsAre("command line: strategy.stage: " + none + "fsdp; leave it out",
-                          "command line: strategy.hybrid: " + none + "fsdp; leave it out"));
-  EXPECT_THAT(errors_of({"strategy.kind=central_storage", "strategy.overlap=false"}),
-              ElementsAre("command line: strategy.overlap: means nothing with "
-                          "strategy.kind=central_storage, only with mirrored, "
-                          "multi_worker_mirrored, ddp, fsdp, parameter_server; leave it out"));
-  EXPECT_THAT(errors_of({"stage=2"}), ElementsAre(HasSubstr("strategy.kind=ddp, only with fsdp")));
-  EXPECT_THAT(errors_of({"strategy.kind=fsdp", "stage=1", "strategy.overlap=false"}), IsEmpty());
-  EXPECT_THAT(errors_of({"strategy.overlap=false"}), IsEmpty());
-  EXPECT_THAT(errors_of({"strategy.kind=auto", "stage=1", "hybrid=true"}), IsEmpty());
-  // a default is nobody's choice, also where a file says it
-  EXPECT_THAT(errors_of({"strategy.kind=central_storage", "stage=3", "hybrid=false",
-                         "strategy.overlap=true"}),
-              IsEmpty());
+  options.strategy.kind = Strategy::Kind::kFsdp;
+  EXPECT_THAT(strategy_of(options).status().message(), HasSubstr("leave them out, or use 'ddp'"));
 }
 
 TEST(RecipeCheck, PartsOfThePositionsNeedAnOutputForEach) {

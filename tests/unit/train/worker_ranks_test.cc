@@ -231,7 +231,7 @@ TEST_F(OneWorkerOfRanks, RefusesWhatItCannotDo) {
   EXPECT_THAT(try_run(2).status().message(), HasSubstr("leave out worker_ranks, or strategy.upd"));
   options.servers.updates = server::ShardUpdates::kVersions;
   options.strategy.kind = Strategy::Kind::kElasticAveraging;
-  EXPECT_THAT(try_run(2).status().message(), HasSubstr("has no workers of several ranks"));
+  EXPECT_THAT(try_run(2).status().message(), HasSubstr("does not use strategy.worker_ranks"));
 }
 
 }  // namespace

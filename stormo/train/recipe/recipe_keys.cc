@@ -1,0 +1,105 @@
+#include <stormo/train/recipe/recipe_keys.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <ranges>
+#include <utility>
+#include <variant>
+
+#include <stormo/base/check.h>
+#include <stormo/parallel/strategy/strategy_table.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr std::string_view kStrategy = "strategy.";
+
+/// The choices of one key that use another one. Which strategies do is in their rows.
+struct Use {
+  std::string_view key, choice_of, users;
+};
+constexpr Use kUses[] = {
+    {"strategy.bound", "strategy.policy", "ssp"},
+    {"strategy.n", "strategy.policy", "n_softsync"},
+    {"strategy.portions", "strategy.policy", "portions"},
+    {"strategy.backups", "strategy.policy", "backup_workers"},
+    {"strategy.warm_start", "strategy.policy", "async"},
+    {"strategy.period", "strategy.policy", "average"},
+    {"strategy.lambda", "strategy.compensation", "delay_compensated adaptive_delay_compensated"},
+    {"strategy.lambda_decay", "strategy.compensation", "adaptive_delay_compensated"},
+};
+
+const RecipeField& field_of(std::string_view key) {
+  const auto field = std::ranges::find(recipe_fields(), key, &RecipeField::key);
+  STORMO_CHECK(field != recipe_fields().end(), "a key that the schema lacks");
+  return *field;
+}
+
+/// Of a key with choices.
+std::string choice(std::string_view key, const Recipe& recipe) {
+  const std::string quoted = format_value(field_of(key), recipe);
+  return quoted.substr(1, quoted.size() - 2);
+}
+
+bool uses(const Recipe& recipe, std::string_view key) {
+  return parallel::uses_key(recipe.train.strategy, key.substr(kStrategy.size()));
+}
+
+/// Why a key of strategies changes nothing; nothing where it does.
+std::optional<UnusedKey> unused(const RecipeField& field, const Recipe& recipe) {
+  const auto kinds = parallel::strategies_with(field.key.substr(kStrategy.size()));
+  if (!kinds.empty() && !uses(recipe, field.key)) return UnusedKey{&field, "strategy.kind", kinds};
+  const auto* use = std::ranges::find(kUses, field.key, &Use::key);
+  // a strategy without the choice uses the key in another way
+  if (use == std::end(kUses) || !uses(recipe, use->choice_of)) return std::nullopt;
+  UnusedKey out{&field, use->choice_of, {}};
+  for (const auto& one : use->users | std::views::split(' ')) {
+    out.users.emplace_back(one.begin(), one.end());
+  }
+  if (std::ranges::count(out.users, choice(out.choice_of, recipe)) > 0) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+std::vector<UnusedKey> unused_keys(const Recipe& recipe) {
+  static const Recipe defaults;
+  std::vector<UnusedKey> out;
+  for (const RecipeField& field : recipe_fields()) {
+    if (!field.key.starts_with(kStrategy)) continue;
+    if (format_value(field, recipe) == format_value(field, defaults)) continue;
+    if (auto key = unused(field, recipe)) out.push_back(*std::move(key));
+  }
+  return out;
+}
+
+void leave_out(const RecipeField& field, Recipe& recipe) {
+  Recipe defaults;
+  const FieldPlace from = field.place(defaults);
+  std::visit([&from](auto* to) { *to = *std::get<decltype(to)>(from); }, field.place(recipe));
+}
+
+void leave_out_unused(Recipe& recipe) {
+  for (const UnusedKey& key : unused_keys(recipe)) leave_out(*key.field, recipe);
+}
+
+std::string to_string(const UnusedKey& key) {
+  return fmt::format("{} (of {}={})", key.field->key, key.choice_of, fmt::join(key.users, ", "));
+}
+
+Status check_keys(const TrainerOptions& options) {
+  Recipe recipe;
+  recipe.train = options;
+  std::vector<std::string> keys;
+  for (const UnusedKey& key : unused_keys(recipe)) keys.push_back(to_string(key));
+  if (keys.empty()) return {};
+  const std::string_view them = keys.size() == 1 ? "it" : "them";
+  return refuse(options.strategy,
+                fmt::format("does not use {}; leave {} out, or choose what uses {}",
+                            fmt::join(keys, ", "), them, them));
+}
+
+}  // namespace stormo::train
