@@ -11,6 +11,7 @@
 #include <cli/trained/arguments.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
+#include <stormo/base/requirements.h>
 #include <stormo/train/prepare/recipe_task.h>
 
 namespace stormo::cli {
@@ -19,16 +20,13 @@ namespace {
 constexpr std::int64_t kLength = 200;  // where the recipe says none
 
 Status check(const SampleArguments& a) {
-  std::string wrong;
-  const auto require = [&wrong](bool holds, const char* message) {
-    if (!holds) wrong += std::string(wrong.empty() ? "" : "\n") + message;
-  };
+  Requirements require("\n");
   require(a.length.value_or(1) >= 1 && a.length.value_or(1) <= 1'000'000,
           "--length must be from 1 to 1000000 tokens");
   require(a.temperature.value_or(1) >= 0 && a.temperature.value_or(1) <= 100,
           "--temperature must be from 0 to 100");
   require(a.top_k.value_or(0) >= 0, "--top-k must not be negative");
-  return wrong.empty() ? Status() : invalid_argument(wrong);
+  return require.status();
 }
 
 Status write_text(const SampleArguments& a, const train::TrainedModel& model) {

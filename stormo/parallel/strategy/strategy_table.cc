@@ -5,6 +5,7 @@
 #include <ranges>
 #include <utility>
 
+#include <stormo/base/requirements.h>
 #include <stormo/parallel/computation/by_segment.h>
 #include <stormo/parallel/inside_layers/vertical.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
@@ -133,10 +134,7 @@ Status check_copies(const Strategy& s, const Job& job) {
 /// Replicas that are cut, and whose parts are averaged now and then. Copies of what several ranks
 /// have stay equal: so the averages of all parts are added up in the same order.
 Status check_averaged_parts(const Strategy& s, const Job& job) {
-  std::string wrong;
-  const auto require = [&wrong](bool holds, const std::string& message) {
-    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
-  };
+  Requirements require;
   require(s.context == 1,
           "averages no gradients, which ranks with parts of the positions have to: leave out "
           "context, or use 'ddp'");
@@ -152,15 +150,12 @@ Status check_averaged_parts(const Strategy& s, const Job& job) {
               " ranks that lie on hosts in different ways, so that copies of one part "
               "would be added up in different orders: start a multiple of " +
               std::to_string(replica) + " ranks on each host");
-  return wrong.empty() ? Status() : refuse(s, wrong);
+  return require.wrong().empty() ? Status() : refuse(s, require.wrong());
 }
 
 /// Workers of servers that are cut, and whose parts have servers of their own.
 Status check_served_parts(const Strategy& s, const Job& job) {
-  std::string wrong;
-  const auto require = [&wrong](bool holds, const std::string& message) {
-    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
-  };
+  Requirements require;
   require(s.context == 1,
           "cuts workers into stages and slices only: leave out context, or use 'ddp'");
   require(s.worker_ranks == 1,
@@ -176,7 +171,7 @@ Status check_served_parts(const Strategy& s, const Job& job) {
   require(!s.exchange.averages,
           "has servers that average workers of one rank: leave out pipeline and tensor, or use "
           "'parameter_averaging'");
-  return wrong.empty() ? Status() : refuse(s, wrong);
+  return require.wrong().empty() ? Status() : refuse(s, require.wrong());
 }
 
 using Distribute = decltype(StrategyRow::distribute);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/requirements.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
@@ -25,10 +26,7 @@ bool is_validation(const EvalSplit& split) { return split.name == "validation"; 
 // Everything that is wrong, one line each.
 Status validate(const RunSetup& setup) {
   const TrainerOptions& o = setup.options;
-  std::string wrong;
-  const auto require = [&wrong](bool holds, const std::string& message) {
-    if (!holds) wrong += (wrong.empty() ? "" : "\n") + message;
-  };
+  Requirements require("\n");
   require(o.steps > 0 || o.epochs > 0, "set steps or epochs to a positive number");
   require(setup.train != nullptr && setup.train->size() > 0, "the training data is empty");
   require(o.servers.processes == 0 || o.session != nullptr,
@@ -77,7 +75,7 @@ Status validate(const RunSetup& setup) {
     require(split.dataset != nullptr && split.dataset->size() > 0 && split.batch > 0,
             "split '" + split.name + "' has no samples, or no batch size");
   }
-  return wrong.empty() ? Status() : invalid_argument(std::move(wrong));
+  return require.status();
 }
 
 /// What only the first worker does, others leave out, as long as it is there.

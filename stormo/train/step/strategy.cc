@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include <stormo/base/requirements.h>
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/sharding/sharded.h>
 #include <stormo/parallel/strategy/strategy_table.h>
@@ -102,10 +103,7 @@ int parts_of(const TrainerOptions& options, int ranks) {
 }
 
 Status check_portions(const TrainerOptions& options, int ranks) {
-  std::string wrong;
-  const auto require = [&wrong](bool holds, const std::string& message) {
-    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
-  };
+  Requirements require;
   const bool portions = portions_of(options) > 0;
   if (!optim::updates_ranges(options.optimizer.kind)) {
     require(portions || (!has_servers(options.strategy.kind) && ranks == 1),
@@ -128,7 +126,7 @@ Status check_portions(const TrainerOptions& options, int ranks) {
     require(options.servers.updates == server::ShardUpdates::kVersions,
             "with policy portions a batch is one update; leave out strategy.updates");
   }
-  return wrong.empty() ? Status() : invalid_argument(wrong);
+  return require.status();
 }
 
 bool servers_average(const TrainerOptions& options) {
@@ -138,10 +136,7 @@ bool servers_average(const TrainerOptions& options) {
 
 Status check_server_averages(const TrainerOptions& options) {
   if (!servers_average(options)) return {};
-  std::string wrong;
-  const auto require = [&wrong](bool holds, const std::string& message) {
-    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
-  };
+  Requirements require;
   require(options.strategy.exchange == parallel::Exchange{},
           "with policy average workers exchange in every strategy.period steps; leave out "
           "fetch_every and push_every");
@@ -155,7 +150,7 @@ Status check_server_averages(const TrainerOptions& options) {
   require(options.record.empty(),
           "with policy average workers train copies of their own, which is not replayed; leave out "
           "--record");
-  return wrong.empty() ? Status() : invalid_argument(wrong);
+  return require.status();
 }
 
 int workers_of(const TrainerOptions& options, int ranks) {
@@ -261,10 +256,7 @@ Status check_worker_ranks(const TrainerOptions& options, const std::vector<int>&
 Status check_worker_parts(const TrainerOptions& options) {
   const std::int64_t parts = ranks_of_replica(options.strategy);
   if (parts <= 1 || options.strategy.kind != Strategy::Kind::kParameterServer) return {};
-  std::string wrong;
-  const auto require = [&wrong](bool holds, const std::string& message) {
-    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
-  };
+  Requirements require;
   require(options.session || options.servers.processes >= parts,
           "each part of a worker, a stage or slice, has server processes of its own; write "
           "strategy.server_processes=" +
@@ -274,7 +266,7 @@ Status check_worker_parts(const TrainerOptions& options) {
   require(!options.servers.backups,
           "the servers of each part would choose a chief of their own; leave out "
           "strategy.server_backups, or strategy.pipeline and tensor");
-  return wrong.empty() ? Status() : invalid_argument(wrong);
+  return require.status();
 }
 
 }  // namespace
