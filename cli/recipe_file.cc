@@ -1,7 +1,10 @@
 #include <cli/recipe_file.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include <cli/build_facts.h>
@@ -26,14 +29,28 @@ fs::path recipes_folder() {
   return {};
 }
 
+bool is_script(const std::string& path) {
+  std::string begin(2, '\0');
+  std::ifstream(path).read(begin.data(), std::ssize(begin));
+  return begin == "#!";
+}
+
 }  // namespace
 
 std::string recipe_file(const std::string& word) {
   std::error_code ignored;
-  if (fs::exists(word, ignored)) return word;
+  const bool is_here = fs::exists(word, ignored) && !fs::is_directory(word, ignored);
+  const bool script = fs::is_regular_file(word, ignored) && is_script(word);
+  if (is_here && !script) return word;
   const std::vector<std::string> names = recipe_names();
   const std::string name = word.ends_with(".toml") ? word.substr(0, word.size() - 5) : word;
-  if (std::ranges::count(names, name) == 0) return word;
+  const bool is_known = std::ranges::count(names, name) > 0;
+  if (script) {
+    throw CLI::ValidationError(
+        fmt::format("'{}' is a script, no recipe{}", word,
+                    is_known ? fmt::format("; the recipe of that name is '{}.toml'", name) : ""));
+  }
+  if (!is_known) return word;
   return (recipes_folder() / (name + ".toml")).string();
 }
 

@@ -9,7 +9,7 @@ namespace stormo::cli {
 
 /// The file of a recipe: `word` where there is such a file; else that of the recipe named so among
 /// those that come with Stormo ("mnist"), in the installation or build of this program; else
-/// `word`.
+/// `word`. Throws CLI::ValidationError for a script.
 std::string recipe_file(const std::string& word);
 
 /// A recipe may be given to this option by its name, too.

@@ -120,6 +120,15 @@ class TwoProgramsTest(TrainTest):
         self.assertIn("the check of the run was killed by signal 9", err)
         self.assertEqual(json.loads(out)["event"], "error")
 
+    def test_a_script_is_no_recipe_and_a_folder_hides_none(self):
+        (self.folder / "quickstart").write_text("#!/bin/sh\n")
+        (self.folder / "mnist").mkdir()
+        for command in (("train",), ("plan", "show")):
+            done = self.stormo(*command, "quickstart")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("'quickstart' is a script, no recipe; the recipe of that name is 'quickstart.toml'", done.stderr)
+        self.assertIn("no MNIST file", self.stormo("train", "mnist", "--dry-run", "data.path=.").stderr)
+
     def test_more_ranks_than_slots_are_refused_by_the_check_too(self):
         done = self.stormo("train", "mlp.toml", "-n", "4", "-H", "localhost:2", "--dry-run")
         self.assertEqual(done.returncode, 2)
