@@ -31,7 +31,21 @@ struct StepSizes {
   bool operator==(const StepSizes&) const = default;
 };
 
-/// One collective operation, seen from above.
+/// How a collective combines the elements of ranks.
+enum class Combine : std::uint8_t {
+  kSum,
+  kWeightedAverage,  ///< by the ranks' weights, of which some may be 0
+  kMax,
+};
+
+/// What a collective is of.
+enum class Content : std::uint8_t {
+  kValues,   ///< parameters, gradients, activations, or numbers that an action adds up
+  kFlags,    ///< a number for each of the gradients behind it: whether ranks have it
+  kWeights,  ///< the weights of the ranks in an average
+};
+
+/// One collective operation, seen from above: all that is said of it but where the elements lie.
 struct Collective {
   plan::GoalKind goal = plan::GoalKind::kAllReduce;
   /// Of the whole buffer: all ranks' parts together; of an all_to_all what all ranks have to send.
@@ -43,22 +57,44 @@ struct Collective {
   /// Done only where these ranks are on several hosts: there the weights of an average are added up
   /// first.
   bool only_between_hosts = false;
-  std::string algorithm;  ///< a builder; empty: what the communicator chooses
-  Rank root = 0;          ///< of a broadcast, by its number among these ranks
+  std::string algorithm = {};  ///< a builder; empty: what the communicator chooses
+  Rank root = 0;               ///< of a broadcast, by its number among these ranks
+
+  // What only requests say; see sent_as().
+  Combine combine = Combine::kSum;
+  Content content = Content::kValues;
+  bool weights_known = false;  ///< of a weighted average: their sum, to all ranks
+  /// One of blocks, in which the terms of a sum of float32 numbers travel; else they travel as they
+  /// are.
+  plan::Codec codec = plan::Codec::kNone;
+  /// Of frozen parameters that stay whole: only the first of these moves anything, and no step
+  /// counts it.
+  bool once = false;
+  /// An all_to_all of the two neighbours on the ring of these ranks, of so many elements to each.
+  bool of_neighbours = false;
+  /// Of gradients of whole parameters, by their numbers in the plan: those that are reduced where
+  /// they lie, and those that are copied into one buffer, behind a flag for each of both (unless
+  /// flags go before them).
+  std::vector<int> in_place = {};
+  std::vector<int> packed = {};
 
   std::int64_t bytes() const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
   bool operator==(const Collective&) const = default;
 };
 
-/// The collectives that action number `action` of a verified plan starts, in order, in the form of
-/// libtorch training here: parts lie in flat buffers (plan/flat_buffer.h), replicas average all
-/// gradients of a type at once, with a number for each that says whether a rank has it. How many
-/// rows of sparse tables travel no plan knows: they are left out. Of computations those inside of
-/// layers that several ranks compute together (plan::InnerSums), of attention over positions of
-/// several ranks, and of what ranks with parts of the places add up; their halos are no collectives
-/// here (crossings_of()). None for axes of one rank, and for barriers, which move nothing; nor for
-/// what a worker exchanges with servers (server_bytes()); but a pull of several ranks has a
-/// broadcast.
+/// Gradients of at least so many bytes are reduced where they lie.
+inline constexpr std::int64_t kInPlaceBytes = 64 << 10;
+
+/// The collectives of which a communicator makes a request on so many ranks: a sum in a codec of
+/// blocks is one of bytes from all to all, and a weighted average learns the sum of weights first.
+std::vector<Collective> sent_as(const Collective& request, int ranks);
+
+/// The collectives that action number `action` of a verified plan starts on all ranks, in order:
+/// what their requests are sent as. Of computations those inside of layers that several ranks
+/// compute together (plan::InnerSums), of attention over positions of several ranks, and of what
+/// ranks with parts of the places add up; their halos are no collectives here (crossings_of()).
+/// None for barriers, which move nothing, nor for what a worker exchanges with servers
+/// (server_bytes()); but a pull of several ranks has a broadcast.
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include <stormo/plan/flat_buffer.h>
+#include <stormo/analysis/transfer/requests.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -31,30 +31,23 @@ Crossing move_of(const plan::StepPlan& plan, const Action& a, const StepSizes& s
   return out;
 }
 
-/// From each rank to its two neighbours on the ring of its group, which are one where there are two
-/// ranks: the trainable parameters that it has, of 16-bit ones the masters.
-Crossing mix_of(const plan::StepPlan& plan, const Action& a) {
-  Crossing out{.axis = a.axes.front()};
+/// From each rank to its neighbours on the ring of its group what it mixes.
+Crossing mix_of(const plan::StepPlan& plan, std::size_t action) {
+  Crossing out{.axis = plan.actions[action].axes.front()};
   std::map<std::pair<int, int>, std::int64_t> bytes_of;  // by stage and slice
   for (Rank r = 0; r < plan.mesh.size(); ++r) {
-    const int stage = plan::stage_of(plan.mesh, r);
     const plan::Part slice = plan::slice_of(plan.mesh, r);
-    const auto [known, is_new] = bytes_of.try_emplace({stage, slice.index});
+    const auto [known, is_new] = bytes_of.try_emplace({plan::stage_of(plan.mesh, r), slice.index});
     if (is_new) {
-      const plan::ModelShape model = model_of(plan.model, stage, slice);
-      for (const plan::FlatGroup& group : plan::flat_groups(model, a.range)) {
-        if (!group.trainable) continue;
-        const auto each = static_cast<std::int64_t>(std::max<std::size_t>(size_of(group.dtype), 4));
-        for (const std::int64_t n : group.counts) known->second += n * each;
-      }
+      const plan::ModelShape model = model_of(plan.model, known->first.first, slice);
+      for (const Collective& c : requests_of(plan, model, action, {})) known->second += c.bytes();
     }
     const std::vector<Rank> ring = plan.mesh.group(r, out.axis);
-    const std::size_t n = ring.size();
-    const auto at = static_cast<std::size_t>(std::ranges::find(ring, r) - ring.begin());
-    const Rank left = ring[(at + n - 1) % n], right = ring[(at + 1) % n];
-    if (right == r) continue;
-    out.messages.push_back({.from = r, .to = right, .bytes = known->second});
-    if (left != right) out.messages.push_back({.from = r, .to = left, .bytes = known->second});
+    const auto at = static_cast<int>(std::ranges::find(ring, r) - ring.begin());
+    for (const int other : ring_neighbours(static_cast<int>(ring.size()), at)) {
+      out.messages.push_back(
+          {.from = r, .to = ring[static_cast<std::size_t>(other)], .bytes = known->second});
+    }
   }
   return out;
 }
@@ -78,7 +71,8 @@ std::vector<Transfer> transfers_of(const plan::StepPlan& plan, std::size_t actio
   }
   if (row_of(a.kind).moves()) out.emplace_back(move_of(plan, a, sizes));
   if (row_of(a.kind).is({Value::kParameters, Placement::kDiverged, Placement::kDiverged})) {
-    if (Crossing ring = mix_of(plan, a); !ring.messages.empty()) out.emplace_back(std::move(ring));
+    if (Crossing ring = mix_of(plan, action); !ring.messages.empty())
+      out.emplace_back(std::move(ring));
   }
   for (Crossing& c : crossings_of(plan, a, sizes)) out.emplace_back(std::move(c));
   for (Collective& c : collectives_of(plan, action, sizes)) out.emplace_back(std::move(c));

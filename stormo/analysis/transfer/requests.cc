@@ -1,0 +1,423 @@
+#include <stormo/analysis/transfer/requests.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <stormo/analysis/transfer/inner.h>
+#include <stormo/base/check.h>
+#include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::GoalKind;
+using plan::Placement;
+using plan::Value;
+
+std::vector<std::string> all_axes(const plan::Mesh& mesh) {
+  std::vector<std::string> names;
+  for (const plan::Axis& axis : mesh.axes) names.push_back(axis.name);
+  return names;
+}
+
+/// Finds what the ranks with one part of the model ask for.
+class Finder {
+ public:
+  Finder(const plan::StepPlan& plan, const plan::ModelShape& model, std::size_t action,
+         const StepSizes& sizes)
+      : plan_(plan),
+        model_(model),
+        action_(action),
+        a_(plan.actions[action]),
+        row_(row_of(a_.kind)),
+        sizes_(sizes) {}
+
+  std::vector<Collective> find() {
+    numbers();
+    if (row_.makes.has(Value::kLoss)) loss_sums();
+    if (row_.runs_forward() || row_.passes_gradient()) {
+      inner_sums();
+      exchange_keys();
+      sums_over_places();
+    }
+    if (row_.change) change(*row_.change);
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::int64_t elements, DType dtype, const std::vector<std::string>& axes,
+           GoalKind goal = GoalKind::kAllReduce, const std::string& algorithm = {}) {
+    if (elements == 0 || ranks_over(plan_.mesh, axes) == 1) return;
+    out_.push_back(
+        {.goal = goal, .elements = elements, .dtype = dtype, .axes = axes, .algorithm = algorithm});
+  }
+  /// A reduction in the form that the action states.
+  void reduce(Collective c) {
+    const bool encoded = row_of(a_.codec).in_blocks();
+    c.dtype = sent_type(c.dtype);
+    c.axes = a_.axes;
+    c.algorithm = a_.algorithm;
+    if (encoded) c.codec = a_.codec;
+    if (ranks_over(plan_.mesh, c.axes) > 1) out_.push_back(std::move(c));
+  }
+  /// Of gradients of type `own`.
+  DType sent_type(DType own) const {
+    return row_of(a_.codec).in_blocks() ? DType::kFloat32 : type_sent(a_.codec, own);
+  }
+
+  void numbers() {
+    const plan::Numbers& n = row_.numbers;
+    if (n.count == 0) return;
+    std::vector<std::string> axes = a_.axes;
+    if (n.over != plan::Over::kItsAxes) {
+      if (row_.scope == plan::Scope::kRank && has_servers(plan_)) return;  // it decides alone
+      axes =
+          together(n.over == plan::Over::kDataAxes ? data_axes(plan_.mesh) : all_axes(plan_.mesh));
+    }
+    const plan::Range range =
+        row_.range == plan::RangeOf::kParameters ? a_.range : all_parameters(model_);
+    const std::int64_t times = n.of_each_parameter ? trainable_in(range)
+                               : row_.all_batches  ? agreed_numbers()
+                                                   : 1;
+    add(n.count * times, n.dtype, axes);
+    if (out_.empty()) return;
+    const bool is_flag = n.dtype != DType::kFloat64;  // whether any rank has it
+    if (is_flag) out_.back().combine = Combine::kMax;
+    if (row_.makes.has(Value::kWeights)) out_.back().content = Content::kWeights;
+  }
+
+  /// A placement says by which collective it comes from another.
+  void change(const plan::Change& c) {
+    if (c.of == Value::kGradients) {
+      switch (c.to) {
+        case Placement::kReplicate: return was_scattered() ? reduce_parts() : average_gradients();
+        case Placement::kShard: return flat(GoalKind::kReduceScatter);
+        case Placement::kStaged: return sum_tied();
+        case Placement::kSplit: return sum_whole();
+        default: return;  // read in memory, or pushed
+      }
+    }
+    if (c.to == Placement::kDiverged && c.from == Placement::kDiverged) return mix();
+    if (c.from == Placement::kRemote) {  // from the first rank of a worker to the others
+      add(server_bytes(plan_, a_, sizes_), DType::kUInt8, together({}), GoalKind::kBroadcast);
+    }
+    if (c.to != Placement::kReplicate) return;
+    if (c.from == Placement::kShard) return flat(GoalKind::kAllGather);
+    if (!has_servers(plan_)) average();
+  }
+
+  /// Over which ranks do a step together: with servers those of a worker, else `axes`.
+  std::vector<std::string> together(const std::vector<std::string>& axes) const {
+    if (!has_servers(plan_)) return axes;
+    if (plan_.mesh.find(plan::kWorkerAxis) < 0) return model_axes(plan_.mesh);
+    return {plan::kWorkerAxis};
+  }
+
+  std::int64_t trainable_in(plan::Range parameters) const {
+    std::int64_t count = 0;
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, parameters)) {
+      if (group.trainable) count += static_cast<std::int64_t>(group.counts.size());
+    }
+    return count;
+  }
+
+  bool weights_are_known() const {
+    return std::ranges::any_of(
+        plan_.actions, [](const Action& a) { return row_of(a.kind).makes.has(Value::kWeights); });
+  }
+
+  bool was_scattered() const {
+    const auto end = plan_.actions.begin() + static_cast<std::ptrdiff_t>(action_);
+    return std::any_of(plan_.actions.begin(), end, [this](const Action& before) {
+      return row_of(before.kind).places(Value::kGradients, Placement::kShard) &&
+             before.range == a_.range;
+    });
+  }
+
+  /// Of the axis that the parameters of the range are cut over.
+  int parts() const {
+    for (std::size_t axis = 0; axis < plan_.parameters.size(); ++axis) {
+      if (plan_.parameters[axis] == Placement::kShard) return plan_.mesh.axes[axis].size;
+    }
+    return 1;
+  }
+
+  void flat(GoalKind goal) {
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
+      if (goal == GoalKind::kReduceScatter) {
+        if (group.trainable) {
+          reduce({.goal = goal, .elements = elements(group), .dtype = group.dtype, .axes = {}});
+        }
+        continue;
+      }
+      add(elements(group), group.dtype, a_.axes, goal, a_.algorithm);
+      // what is never updated is gathered once, where it is not dropped after use
+      const bool once = !group.trainable && !frozen_in_parts();
+      if (!out_.empty()) out_.back().once = once;
+    }
+  }
+
+  bool frozen_in_parts() const { return std::ranges::count(plan_.frozen, Placement::kShard) > 0; }
+
+  std::int64_t elements(const plan::FlatGroup& group) const {
+    return plan::flat_buffer(group.counts, static_cast<std::int64_t>(size_of(group.dtype)), parts())
+        .elements;
+  }
+
+  /// Of each type this rank's part, over those who have the same.
+  void reduce_parts() {
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
+      if (!group.trainable || group.sparse) continue;
+      reduce({.elements = elements(group) / parts(), .dtype = group.dtype, .axes = {}});
+    }
+  }
+
+  /// Of whole parameters: those of one type together.
+  void average_gradients() {
+    if (ranks_over(plan_.mesh, a_.axes) == 1) return;
+    const bool encoded = row_of(a_.codec).in_blocks();
+    const auto shapes = plan::flatten(model_);
+    std::vector<Collective> of_types;
+    for (int i = a_.range.last; i >= a_.range.first; --i) {
+      const plan::ParameterShape& p = *shapes[static_cast<std::size_t>(i)];
+      if (p.elsewhere || !p.trainable || p.sparse) continue;
+      auto same = std::ranges::find(of_types, p.dtype, &Collective::dtype);
+      if (same == of_types.end()) {
+        same =
+            of_types.insert(same, {.dtype = p.dtype,
+                                   .axes = {},
+                                   .combine = encoded ? Combine::kSum : Combine::kWeightedAverage,
+                                   .weights_known = weights_are_known()});
+      }
+      const bool fits = !encoded && sent_type(p.dtype) == p.dtype;
+      const bool large = p.elements * static_cast<std::int64_t>(size_of(p.dtype)) >= kInPlaceBytes;
+      (fits && large ? same->in_place : same->packed).push_back(i);
+      same->elements += p.elements;
+    }
+    for (Collective& c : of_types) {
+      const auto flags = static_cast<std::int64_t>(c.in_place.size() + c.packed.size());
+      if (encoded) {  // behind the weights and the flags
+        if (!weights_are_known() && out_.empty()) add_number(Content::kWeights, 1);
+        add_number(Content::kFlags, flags);
+      } else {
+        c.elements += flags;
+      }
+      reduce(std::move(c));
+    }
+  }
+  void add_number(Content content, std::int64_t count) {
+    add(count, DType::kFloat64, a_.axes);
+    out_.back().content = content;
+  }
+
+  /// With averages also how far the ranks were from them.
+  std::int64_t agreed_numbers() const {
+    const bool averages = is_diverged(plan_) && !has_centre(plan_);
+    return sizes_.agreed_numbers + (averages && sizes_.agreed_numbers > 0 ? 1 : 0);
+  }
+
+  // The weights and the steps of each parameter first.
+  void average() {
+    add(1 + trainable_in(a_.range), DType::kFloat64, a_.axes);
+    for (int i = 0; i <= sizes_.averaged_slots; ++i) {
+      for (const auto& [dtype, count] : arrays()) {
+        add(count, dtype, a_.axes, GoalKind::kAllReduce, averaging_algorithm(plan_.mesh));
+      }
+    }
+  }
+
+  void mix() {
+    for (const auto& [dtype, count] : arrays()) {
+      add(count, dtype, a_.axes, GoalKind::kAllToAll);
+      if (!out_.empty()) out_.back().of_neighbours = true;
+    }
+  }
+
+  /// The elements of one array of what ranks average, by type: of numbers of 16 bits the masters.
+  std::vector<std::pair<DType, std::int64_t>> arrays() const {
+    std::vector<std::pair<DType, std::int64_t>> out;
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
+      if (!group.trainable) continue;
+      out.emplace_back(size_of(group.dtype) == 2 ? DType::kFloat32 : group.dtype,
+                       std::accumulate(group.counts.begin(), group.counts.end(), std::int64_t{0}));
+    }
+    return out;
+  }
+
+  void sum_tied() {
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
+      if (!group.trainable) continue;
+      const bool parts_only = was_scattered();
+      for (const std::int64_t n : group.counts) {
+        add(parts_only ? elements(group) / parts() : n, group.dtype, {plan::kStageAxis});
+      }
+    }
+  }
+
+  /// All of one type together.
+  void sum_whole() {
+    std::vector<std::pair<DType, std::int64_t>> elements;
+    const auto all = plan::flatten(model_);
+    for (int i = a_.range.first; i <= a_.range.last; ++i) {
+      const plan::ParameterShape* const p = all[static_cast<std::size_t>(i)];
+      if (p->elsewhere || !is_trained_whole(p)) continue;
+      auto same = std::ranges::find(elements, p->dtype, &std::pair<DType, std::int64_t>::first);
+      if (same == elements.end()) same = elements.insert(same, {p->dtype, 0});
+      same->second += p->elements;
+    }
+    for (const auto& [dtype, count] : elements) add(count, dtype, {plan::kTensorAxis});
+  }
+
+  /// What the ranks add up that compute layers together.
+  void inner_sums() {
+    if (plan_.mesh.find(plan::kTensorAxis) < 0) return;
+    const bool backward = row_.passes_gradient();
+    const int first_trained = backward ? first_trained_segment(model_) : 0;
+    for (int i = 0; i < a_.range.size(); ++i) {
+      const int s = backward ? a_.range.last - i : a_.range.first + i;
+      if (backward && s < first_trained) break;
+      const plan::InnerSums& sums = model_.segments[static_cast<std::size_t>(s)].sums;
+      const bool goes_further = !backward || s > first_trained;
+      const auto begins = goes_further ? sums.backward : std::vector<std::int64_t>();
+      if (plan_.sequence_parallel) {
+        gather_and_scatter(begins, sums.forward);
+      } else {
+        add_sums(backward ? begins : sums.forward);
+      }
+    }
+  }
+  /// The same, where ranks have parts of the positions: forward gathers them where a split begins
+  /// and scatters them where it ends, and backward the other way round.
+  void gather_and_scatter(const std::vector<std::int64_t>& begins,
+                          const std::vector<std::int64_t>& ends) {
+    const bool backward = row_.passes_gradient();
+    const DType own = own_type(), computed = sizes_.computes_in.value_or(own);
+    const auto &gathered = backward ? ends : begins, &scattered = backward ? begins : ends;
+    const std::size_t count = std::max(begins.size(), ends.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t k = backward ? count - 1 - i : i;
+      if (k < gathered.size()) {
+        add_inner(gathered[k], backward ? computed : own, GoalKind::kAllGather);
+      }
+      if (k < scattered.size()) {
+        add_inner(scattered[k], backward ? own : computed, GoalKind::kReduceScatter);
+      }
+    }
+  }
+  void loss_sums() {
+    if (a_.axes.empty()) return;
+    const std::vector<std::int64_t>& sums = model_.segments.back().sums.loss;
+    if (plan_.labels < 0) return add_sums(sums);
+    for (const std::int64_t n : sums) {
+      add_inner(n, own_type(), GoalKind::kBroadcast);
+      if (!out_.empty()) out_.back().root = plan_.labels;
+    }
+  }
+  void add_sums(const std::vector<std::int64_t>& sums) {
+    const DType own = own_type();
+    const DType type = row_.runs_forward() ? sizes_.computes_in.value_or(own) : own;
+    for (const std::int64_t n : sums) add_inner(n, type, GoalKind::kAllReduce);
+  }
+  /// `elements` of a sample of all positions.
+  void add_inner(std::int64_t elements, DType type, GoalKind goal) {
+    const int positions = plan::context_part(plan_.mesh, 0).parts;
+    add(elements * sizes_.samples / positions, type, {plan::kTensorAxis}, goal);
+  }
+  DType own_type() const { return parameter_type(model_); }
+
+  /// What ranks send that have parts of the positions. A ring sends to the same ranks as these
+  /// algorithms.
+  void exchange_keys() {
+    if (plan_.mesh.find(plan::kContextAxis) < 0) return;
+    const DType own = own_type();
+    const DType type = sizes_.computes_in.value_or(own);
+    const std::vector<std::string> axes = {plan::kContextAxis};
+    const int first_trained = row_.passes_gradient() ? first_trained_segment(model_) : 0;
+    for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
+      const std::int64_t keys = model_.segments[static_cast<std::size_t>(s)].keys * sizes_.samples /
+                                plan::slice_of(plan_.mesh, 0).parts;
+      if (plan_.attention == plan::AttentionForm::kHeads) {
+        add(keys / 2 * 3, type, axes, GoalKind::kAllToAll);  // queries too
+        add(keys / 2, type, axes, GoalKind::kAllToAll);
+        continue;
+      }
+      add(keys, type, axes, GoalKind::kAllGather, "ring_all_gather");
+      if (!row_.passes_gradient()) continue;
+      add(keys, own, axes, GoalKind::kReduceScatter, "ring_reduce_scatter");
+    }
+  }
+
+  /// What ranks add up that have parts of the places: the moments of batch normalisation, and in
+  /// forward what the last of these segments computes.
+  void sums_over_places() {
+    const std::vector<std::string> axes = plan::place_axes(plan_.mesh);
+    if (axes.empty()) return;
+    const bool backward = row_.passes_gradient();
+    const int first_trained = backward ? first_trained_segment(model_) : 0;
+    for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
+      const plan::SegmentShape& segment = model_.segments[static_cast<std::size_t>(s)];
+      for (const std::int64_t channels : segment.norms) {
+        if (backward) {
+          add(2 * channels, DType::kFloat64, axes);
+        } else {
+          add((1 + 2 * channels) * ranks_over(plan_.mesh, axes), DType::kFloat64, axes,
+              GoalKind::kAllGather);
+        }
+      }
+      if (backward) continue;
+      add(segment.place_sum * sizes_.samples, sizes_.computes_in.value_or(own_type()), axes);
+    }
+  }
+
+  const plan::StepPlan& plan_;
+  const plan::ModelShape& model_;
+  std::size_t action_;
+  const Action& a_;
+  const plan::ActionRow& row_;
+  const StepSizes& sizes_;
+  std::vector<Collective> out_;
+};
+
+}  // namespace
+
+int ranks_over(const plan::Mesh& mesh, const std::vector<std::string>& axes) {
+  int ranks = 1;
+  for (const std::string& name : axes) {
+    ranks *= mesh.axes[static_cast<std::size_t>(mesh.find(name))].size;
+  }
+  return ranks;
+}
+
+std::vector<Collective> requests_of(const plan::StepPlan& plan, const plan::ModelShape& model,
+                                    std::size_t action, const StepSizes& sizes) {
+  return Finder(plan, model, action, sizes).find();
+}
+
+std::vector<Collective> requests_of(const plan::StepPlan& own, std::size_t action,
+                                    const StepSizes& sizes) {
+  return requests_of(own, own.model, action, sizes);
+}
+
+PlanRequests::PlanRequests(const plan::StepPlan& own, const StepSizes& sizes) {
+  for (std::size_t i = 0; i < own.actions.size(); ++i) {
+    all_.emplace_back(own.actions[i], requests_of(own, i, sizes));
+  }
+}
+
+const std::vector<Collective>& PlanRequests::of(const plan::Action& action) const {
+  const auto found =
+      std::ranges::find_if(all_, [&](const auto& known) { return known.first == action; });
+  STORMO_CHECK(found != all_.end(), "an action of another plan");
+  return found->second;
+}
+
+std::vector<int> ring_neighbours(int ranks, int index) {
+  if (ranks == 1) return {};
+  const int left = (index + ranks - 1) % ranks, right = (index + 1) % ranks;
+  return left == right ? std::vector<int>{right} : std::vector<int>{right, left};
+}
+
+}  // namespace stormo::analysis

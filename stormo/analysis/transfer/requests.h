@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <stormo/analysis/transfer/collectives.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::analysis {
+
+/// The collectives that one rank asks its communicators for by action number `action` of its part
+/// of a verified plan (plan::project), in order, in the form of libtorch training here: parts lie
+/// in flat buffers (plan/flat_buffer.h), and replicas average all gradients of a type at once,
+/// those first that backward computes first. How many rows of sparse tables travel no plan knows:
+/// they are left out. None over one rank. Not of a pull by the ranks of a worker that is cut.
+std::vector<Collective> requests_of(const plan::StepPlan& own, std::size_t action,
+                                    const StepSizes& sizes);
+
+/// The same of the ranks that have this part of the model of `plan`.
+std::vector<Collective> requests_of(const plan::StepPlan& plan, const plan::ModelShape& model,
+                                    std::size_t action, const StepSizes& sizes);
+
+/// The requests of all actions of a rank's part of a plan.
+class PlanRequests {
+ public:
+  PlanRequests() = default;
+  explicit PlanRequests(const plan::StepPlan& own, const StepSizes& sizes = {});
+  /// `action` is one of the plan.
+  const std::vector<Collective>& of(const plan::Action& action) const;
+
+ private:
+  std::vector<std::pair<plan::Action, std::vector<Collective>>> all_;
+};
+
+/// How many ranks take part in a collective over these axes.
+int ranks_over(const plan::Mesh& mesh, const std::vector<std::string>& axes);
+
+/// The ranks beside rank `index` on a ring of so many: the right and the left one, one where there
+/// are two ranks, or none.
+std::vector<int> ring_neighbours(int ranks, int index);
+
+}  // namespace stormo::analysis

@@ -1,0 +1,106 @@
+// What a rank asks its communicators for, and what that is sent as.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <stormo/analysis/transfer/requests.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::ActionKind;
+using plan::Codec;
+using plan::GoalKind;
+using plan::Placement;
+using plan::StepPlan;
+
+constexpr std::int64_t kLarge = kInPlaceBytes / 4;  // of float32
+
+/// Two small parameters and two large ones, one of them of 16 bits, averaged by action 0.
+StepPlan replicas(Codec codec = Codec::kNone) {
+  StepPlan p;
+  p.mesh = {{{"dp", 2}}};
+  p.model.segments = {{.name = "one",
+                       .parameters = {{"small", kLarge - 1},
+                                      {"large", kLarge},
+                                      {"half", 2 * kLarge, DType::kBFloat16},
+                                      {"tiny", 3}},
+                       .borrowed = {}}};
+  p.parameters = p.optimizer_state = p.frozen = {Placement::kReplicate};
+  p.actions = {{.kind = ActionKind::kAllReduce, .range = {0, 3}, .axes = {"dp"}, .codec = codec}};
+  return p;
+}
+
+TEST(Requests, LargeGradientsStayWhereTheyAreAndThoseOfTheEndComeFirst) {
+  const std::vector<Collective> all = requests_of(replicas(), 0, {});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].in_place, std::vector<int>{1});
+  EXPECT_EQ(all[0].packed, (std::vector<int>{3, 0}));
+  EXPECT_EQ(all[0].elements, 3 + kLarge - 1 + kLarge + 3) << "with a flag for each";
+  EXPECT_EQ(all[0].combine, Combine::kWeightedAverage);
+  EXPECT_EQ(all[1].dtype, DType::kBFloat16);
+  EXPECT_EQ(all[1].in_place, std::vector<int>{2});
+}
+
+TEST(Requests, WhatIsRoundedIsPacked) {
+  const std::vector<Collective> all = requests_of(replicas(Codec::kBFloat16), 0, {});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].dtype, DType::kBFloat16);
+  EXPECT_EQ(all[0].packed, (std::vector<int>{3, 1, 0}));
+  EXPECT_EQ(all[1].in_place, std::vector<int>{2}) << "it has this type";
+}
+
+TEST(Requests, BlocksGoBehindWeightsAndFlags) {
+  const std::vector<Collective> all = requests_of(replicas(Codec::kInt8), 0, {});
+  std::vector<Content> contents;
+  for (const Collective& c : all) contents.push_back(c.content);
+  using enum Content;
+  EXPECT_EQ(contents, (std::vector<Content>{kWeights, kFlags, kValues, kFlags, kValues}));
+  EXPECT_EQ(all[2].elements, 2 * kLarge - 1 + 3) << "no flags among them";
+  EXPECT_EQ(all[4].dtype, DType::kFloat32) << "also of parameters of 16 bits";
+}
+
+TEST(Requests, AWeightedAverageLearnsTheWeightsFirst) {
+  Collective average = requests_of(replicas(), 0, {}).front();
+  std::vector<Collective> sent = sent_as(average, 2);
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].bytes(), 8);
+  EXPECT_TRUE(sent[0].only_between_hosts);
+  EXPECT_EQ(sent[1].bytes(), average.bytes());
+  average.weights_known = true;
+  EXPECT_EQ(sent_as(average, 2).size(), 1u);
+}
+
+TEST(Requests, OneRankAsksForNothing) {
+  StepPlan alone = replicas();
+  alone.mesh = {{{"dp", 1}}};
+  EXPECT_TRUE(requests_of(alone, 0, {}).empty());
+}
+
+// No step counts the gather of what is never updated: only the first one moves anything.
+TEST(Requests, WhatIsFrozenAndStaysWholeIsGatheredOnce) {
+  StepPlan p = replicas();
+  p.mesh = {{{"shard", 2}}};
+  p.parameters = p.optimizer_state = {Placement::kShard};
+  p.model.segments[0].parameters = {{"a", 32}, {"frozen", 64}};
+  p.model.segments[0].parameters[1].trainable = false;
+  p.actions = {{.kind = ActionKind::kAllGather, .range = {0, 1}, .axes = {"shard"}}};
+  const std::vector<Collective> all = requests_of(p, 0, {});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_FALSE(all[0].once);
+  EXPECT_TRUE(all[1].once);
+  EXPECT_EQ(collectives_of(p, 0, {}).size(), 1u);
+  p.frozen = {Placement::kShard};
+  EXPECT_EQ(collectives_of(p, 0, {}).size(), 2u);
+}
+
+TEST(Requests, ARingHasTwoNeighboursOneOrNone) {
+  EXPECT_EQ(ring_neighbours(1, 0), std::vector<int>());
+  EXPECT_EQ(ring_neighbours(2, 1), std::vector<int>{0});
+  EXPECT_EQ(ring_neighbours(5, 0), (std::vector<int>{1, 4}));
+}
+
+}  // namespace
+}  // namespace stormo::analysis
