@@ -9,6 +9,8 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/tensor.h>
 
+#include <stormo/train/perform/perform.h>
+
 namespace stormo::train {
 namespace {
 
@@ -87,8 +89,7 @@ Result<bool> GradScaler::check(std::span<const NamedParameter> parameters) {
 
 Result<bool> GradScaler::check(bool finite) {
   std::int64_t overflowed = finite ? 0 : 1;
-  STORMO_RETURN_IF_ERROR(
-      world_.all_reduce(std::span(&overflowed, 1), comm::ReduceOp::kMax).within("GradScaler"));
+  STORMO_RETURN_IF_ERROR(find_largest(world_, std::span(&overflowed, 1)).within("GradScaler"));
   step_ = overflowed != 0 ? Step::kOverflowed : Step::kGood;
   return overflowed == 0;
 }

@@ -12,6 +12,7 @@
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/perform/perform.h>
 #include <stormo/train/state/slice_pieces.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/whole_norms.h>
@@ -230,7 +231,10 @@ const ModelParallelStore::Parameter& ModelParallelStore::parameter(std::string_v
   return parameters_[numbers_.find(name)->second];
 }
 
-void ModelParallelStore::follow(const plan::StepPlan& plan) { own_->follow(without_sums(plan)); }
+void ModelParallelStore::follow(const plan::StepPlan& plan) {
+  own_->follow(without_sums(plan));
+  requests_ = analysis::PlanRequests(plan);
+}
 
 Status ModelParallelStore::perform(const plan::Action& action, double weight) {
   if (!is_sum(action)) {
@@ -241,24 +245,27 @@ Status ModelParallelStore::perform(const plan::Action& action, double weight) {
     return give_tied_values();
   }
   STORMO_RETURN_IF_ERROR(action.kind == plan::ActionKind::kSumWhole
-                             ? sum_whole(action.range)
+                             ? sum_whole(action)
                              : sum_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
   done(action);
   return {};
 }
 
 // All of one type together. The ranks computed the same samples, so the same gradients are there.
-Status ModelParallelStore::sum_whole(plan::Range range) {
-  std::map<torch::ScalarType, std::vector<comm::Buffer>> terms;
-  for (int i = range.first; i <= range.last; ++i) {
+Status ModelParallelStore::sum_whole(const plan::Action& action) {
+  std::map<DType, std::vector<comm::Buffer>> terms;
+  for (int i = action.range.first; i <= action.range.last; ++i) {
     const Parameter& p = parameters_[static_cast<std::size_t>(i)];
     torch::Tensor& gradient = p.named.tensor.mutable_grad();
     if (p.split.units > 0 || !has(p) || !gradient.defined()) continue;
     gradient = gradient.contiguous();
-    terms[gradient.scalar_type()].push_back(tensor::buffer_of(gradient));
+    const comm::Buffer buffer = tensor::buffer_of(gradient);
+    terms[buffer.dtype].push_back(buffer);
   }
-  for (const auto& [type, buffers] : terms) {
-    STORMO_RETURN_IF_ERROR(tensor_->all_reduce(buffers, comm::ReduceOp::kSum));
+  for (const analysis::Collective& sum : requests_.of(action)) {
+    const auto of_type = terms.find(sum.dtype);
+    if (of_type == terms.end()) continue;
+    STORMO_RETURN_IF_ERROR(perform_transfer(*tensor_, sum, in_place(of_type->second)));
   }
   return {};
 }
@@ -285,7 +292,7 @@ Result<double> ModelParallelStore::gradient_norm() {
   std::vector<std::string> over = axes_;
   if (shards_ != nullptr) over.emplace_back(parallel::kShardAxis);
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(over));
-  STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(&sum, 1), comm::ReduceOp::kSum));
+  STORMO_RETURN_IF_ERROR(add_up(*ranks, std::span(&sum, 1)));
   return std::sqrt(sum);
 }
 

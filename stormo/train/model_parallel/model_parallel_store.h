@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/analysis/transfer/requests.h>
 #include <stormo/model/chain.h>
 #include <stormo/tensor/split.h>
 #include <stormo/train/parameters/parameter_store.h>
@@ -106,7 +107,7 @@ class ModelParallelStore final : public ParameterStore {
   /// `gradient` is this stage's term, and becomes the sum over the stages that have the parameter.
   Status sum_over_stages(const Parameter& p, torch::Tensor& gradient);
   Result<torch::Tensor> receive_tied(int stage, StageLink::Key key, torch::IntArrayRef like);
-  Status sum_whole(plan::Range range);
+  Status sum_whole(const plan::Action& action);
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
                  const OptimizerOptions& options);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
@@ -141,6 +142,7 @@ class ModelParallelStore final : public ParameterStore {
   bool saves_ = false;                   // replicas have the same: one of them saves it
   std::shared_ptr<void> whole_shards_;   // while segments are whole
   bool kept_ = false;
+  analysis::PlanRequests requests_;
 };
 
 }  // namespace stormo::train

@@ -1,9 +1,11 @@
 #include <stormo/train/reduction/gradient_bucket.h>
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include <stormo/comm/codec/encoders.h>
+#include <stormo/tensor/allocator.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
 
@@ -17,13 +19,14 @@ bool may_be_written(const torch::Tensor& gradient) {
          gradient.storage().use_count() == 1;
 }
 
-bool is_large(const NamedParameter& p) {
-  return static_cast<std::int64_t>(p.tensor.nbytes()) >= GradientBucket::kInPlaceBytes;
-}
+static_assert(analysis::kInPlaceBytes == tensor::kArenaThresholdBytes, "peers read them there");
 
-torch::ScalarType packed_type(plan::Codec codec, torch::ScalarType own) {
-  if (row_of(codec).in_blocks()) return torch::kFloat32;
-  return tensor::scalar_type_of(type_sent(codec, tensor::dtype_of(own).take_or_throw()));
+/// That the plan is of these parameters.
+Status check(const analysis::Collective& sum, const std::vector<NamedParameter>& parameters,
+             bool flags_before) {
+  auto elements = flags_before ? 0 : static_cast<std::int64_t>(parameters.size());
+  for (const NamedParameter& p : parameters) elements += p.tensor.numel();
+  return check_elements(sum, elements, sum.dtype);
 }
 
 // Memory that peers read where it lies, even below the allocator's threshold.
@@ -39,24 +42,22 @@ torch::Tensor arena_tensor(comm::Communicator& world, std::int64_t count, torch:
 }  // namespace
 
 GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                               plan::Codec codec, std::string algorithm)
-    : world_(world), parameters_(std::move(parameters)), algorithm_(std::move(algorithm)) {
-  const torch::ScalarType own = parameters_.front().tensor.scalar_type();
-  const torch::ScalarType type = packed_type(codec, own);
-  const bool encoded = row_of(codec).in_blocks();
-  const auto in_place = [&](const NamedParameter& p) {
-    return type == own && !encoded && is_large(p);
-  };
-  const auto small = std::stable_partition(parameters_.begin(), parameters_.end(), in_place);
-  num_large_ = static_cast<std::size_t>(small - parameters_.begin());
+                               analysis::Collective sum, std::optional<analysis::Collective> flags)
+    : world_(world),
+      parameters_(std::move(parameters)),
+      sum_(std::move(sum)),
+      flags_(std::move(flags)),
+      num_large_(sum_.in_place.size()) {
+  throw_if_error(check(sum_, parameters_, flags_.has_value())
+                     .within("gradients of '" + name() + "' and others"));
+  const auto small = parameters_.begin() + static_cast<std::ptrdiff_t>(num_large_);
   auto offset = static_cast<std::int64_t>(parameters_.size());
   std::int64_t count = offset;
   for (auto p = small; p != parameters_.end(); ++p) count += p->tensor.numel();
-  flat_ = arena_tensor(world, count, type);
-  if (encoded) {
-    const comm::Encoder& encoder = *comm::find_encoder(codec);
-    const auto flags = static_cast<std::int64_t>(parameters_.size());
-    encoded_ = std::make_unique<comm::EncodedSum>(world, encoder, count - flags);
+  flat_ = arena_tensor(world, count, tensor::scalar_type_of(sum_.dtype));
+  if (row_of(sum_.codec).in_blocks()) {
+    const comm::Encoder& encoder = *comm::find_encoder(sum_.codec);
+    encoded_ = std::make_unique<comm::EncodedSum>(world, encoder, sum_.elements);
   }
   for (auto p = small; p != parameters_.end(); ++p) {
     views_.push_back(flat_.narrow(0, offset, p->tensor.numel()).view(p->tensor.sizes()));
@@ -113,7 +114,7 @@ void GradientBucket::gather(double share) {
     values_.mul_(share);
   }
   for (double& s : shares_) s *= share;
-  buffers_ = {comm::Buffer(shares_), tensor::buffer_of(values_)};
+  buffers_.push_back(tensor::buffer_of(values_));
 }
 
 void GradientBucket::scatter() {
@@ -141,34 +142,29 @@ void GradientBucket::scatter() {
   large_.clear();
 }
 
-std::vector<comm::Request> GradientBucket::requests(double weight, double total_weight) {
-  comm::Request sum{.kind = comm::OperationKind::kAllReduce, .in = buffers_, .out = buffers_};
-  if (encoded_ == nullptr) {
-    sum.reduction = comm::ReduceOp::kWeightedAverage;
-    sum.weight = weight;
-    sum.total_weight = total_weight;
-    sum.algorithm = algorithm_;
-    return {sum};
-  }
-  comm::Request shares = sum;
-  shares.in = shares.out = std::span(buffers_).first(1);
-  sum.in = sum.out = std::span(buffers_).last(1);
-  sum.encoding = encoded_.get();
-  return {shares, sum};
+Operands GradientBucket::operands(double weight, double total_weight) const {
+  Operands out = in_place(buffers_);
+  out.encoding = encoded_.get();
+  if (encoded_ != nullptr) return out;
+  out.weight = weight;
+  out.total_weight = total_weight;
+  return out;
 }
 
 Status GradientBucket::reduce(double weight, double total_weight) {
   gather(total_weight > 0 ? weight / total_weight : 0);
-  for (const comm::Request& r : requests(weight, total_weight)) {
-    STORMO_RETURN_IF_ERROR(world_.run(r, Deadline::never()));
-  }
+  const comm::Buffer shares(shares_);
+  if (flags_) STORMO_RETURN_IF_ERROR(perform_transfer(world_, *flags_, in_place({&shares, 1})));
+  STORMO_RETURN_IF_ERROR(perform_transfer(world_, sum_, operands(weight, total_weight)));
   scatter();
   return {};
 }
 
 void GradientBucket::start(double weight, double total_weight) {
   gather(total_weight > 0 ? weight / total_weight : 0);
-  for (const comm::Request& r : requests(weight, total_weight)) work_.push_back(world_.submit(r));
+  const comm::Buffer shares(shares_);
+  if (flags_) work_.push_back(start_transfer(world_, *flags_, in_place({&shares, 1})));
+  work_.push_back(start_transfer(world_, sum_, operands(weight, total_weight)));
 }
 
 Status GradientBucket::wait() {

@@ -1,42 +1,39 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <torch/types.h>
 
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/plan/codec.h>
-#include <stormo/tensor/allocator.h>
 #include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/perform/perform.h>
 
 namespace stormo::train {
 
 /// Gradients of one element type that are reduced together by one all_reduce.
 ///
-/// Large gradients (kInPlaceBytes and up) are reduced in place; small ones are packed into one flat
-/// buffer in the Arena. The division depends only on the parameters, so it is equal on all ranks. A
-/// large gradient that cannot be reduced in place (aliased, strided, absent) is copied. The flat
-/// buffer also has one flag per parameter. A gradient that no rank of positive weight has is
-/// undefined on every rank afterwards, as on one device. One that only some ranks have counts as
-/// zero on the others, and is defined on all ranks afterwards.
+/// The plan's transfer says which are reduced in place and which are packed into one flat buffer in
+/// the Arena, so it is the same on all ranks. A gradient that cannot be reduced in place (aliased,
+/// strided, absent) is copied. The flat buffer also has one flag per parameter. A gradient that no
+/// rank of positive weight has is undefined on every rank afterwards, as on one device. One that
+/// only some ranks have counts as zero on the others, and is defined on all ranks afterwards.
 ///
 /// With a codec of another type than theirs all gradients are packed: each is rounded once when it
 /// is copied into the flat buffer, and at every addition between ranks. With a codec of blocks they
 /// are packed, too, and their sum travels as comm::EncodedSum does, behind the flags.
 class GradientBucket {
  public:
-  /// Tensors of at least this size are allocated in the Arena.
-  static constexpr std::int64_t kInPlaceBytes = tensor::kArenaThresholdBytes;
-
-  /// `parameters` must not be empty and have one element type; `world` is borrowed. `codec` and
-  /// `algorithm` are those of the plan's action.
+  /// `parameters`: those of `sum`, first Collective::in_place, then packed; at least one. `flags`:
+  /// the collective of the flags, if they travel by themselves. `world` is borrowed. Throws
+  /// Error(kBadPlan) if the parameters have other elements than the plan says.
   GradientBucket(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                 plan::Codec codec, std::string algorithm);
+                 analysis::Collective sum, std::optional<analysis::Collective> flags);
   GradientBucket(const GradientBucket&) = delete;
 
   /// A collective; blocks. Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r). Runs on
@@ -62,18 +59,18 @@ class GradientBucket {
   void scatter();
   torch::Tensor flags() const;
   torch::Tensor values() const;
-  /// What travels, in order.
-  std::vector<comm::Request> requests(double weight, double total_weight);
+  Operands operands(double weight, double total_weight) const;
   Status wait();
 
   comm::Communicator& world_;
-  std::vector<NamedParameter> parameters_;  // large ones first
-  std::string algorithm_;
-  std::size_t num_large_ = 0;
-  torch::Tensor flat_;                 // a flag per parameter, then the values of the small ones
-  std::vector<torch::Tensor> views_;   // of the small ones, shaped
+  std::vector<NamedParameter> parameters_;  // those in place first
+  analysis::Collective sum_;
+  std::optional<analysis::Collective> flags_;
+  std::size_t num_large_;              // in place
+  torch::Tensor flat_;                 // a flag per parameter, then the values of the packed ones
+  std::vector<torch::Tensor> views_;   // of the packed ones, shaped
   std::vector<torch::Tensor> large_;   // the gradients, or copies of those that must not be written
-  std::vector<comm::Buffer> buffers_;  // what travels
+  std::vector<comm::Buffer> buffers_;  // of the sum
   // by parameter: the share of the weights that has a gradient
   std::vector<double> shares_;
   std::unique_ptr<comm::EncodedSum> encoded_;  // of a codec of blocks; else null

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include <stormo/analysis/transfer/requests.h>
 #include <stormo/base/check.h>
 #include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/one_device.h>
@@ -12,6 +13,7 @@
 #include <stormo/tensor/dtype.h>
 #include <stormo/tensor/model_shape.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/perform/perform.h>
 #include <stormo/train/reduction/reduce_rows.h>
 #include <stormo/train/state/residuals.h>
 
@@ -31,6 +33,14 @@ std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters) {
   return parameters;
 }
 
+Status check_type(const plan::ParameterShape& shape, const NamedParameter& p) {
+  STORMO_ASSIGN_OR_RETURN(const DType type, tensor::dtype_of(p.tensor.scalar_type()));
+  if (type == shape.dtype) return {};
+  return Status(Code::kBadPlan, "the plan is for another model: '" + p.name + "' is of " +
+                                    std::string(to_string(shape.dtype)) + ", the module's of " +
+                                    std::string(to_string(type)));
+}
+
 }  // namespace
 
 plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, int ranks,
@@ -47,6 +57,11 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
   }
   passes.push_back(parallel::reduce_with({.codec = how.codec, .all_reduce = how.algorithm}));
   return parallel::compose(one, passes).take_or_throw();
+}
+
+const plan::Action* first_reduction(const plan::StepPlan& plan) {
+  const auto found = std::ranges::find(plan.actions, ActionKind::kAllReduce, &plan::Action::kind);
+  return found == plan.actions.end() ? nullptr : &*found;
 }
 
 GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters)
@@ -71,35 +86,53 @@ void GradientReducer::follow(const plan::StepPlan& plan) {
   started_ = 0;
   complete_.follow(plan, parameters_.size());
   count_.reset();
-  for (const plan::Action& a : plan.actions) {
-    if (a.kind == ActionKind::kCount) count_ = a;
-    if (a.kind != ActionKind::kAllReduce) continue;
-    Part part{.action = a, .range = trainable_in(plan.model, a.range), .buckets = {}};
-    std::vector<std::vector<NamedParameter>> by_type;
-    // backward reaches the last ones first
-    for (std::size_t i = part.range.last; i-- > part.range.first;) {
-      if (parameters_[i].sparse) {
-        part.tables.push_back(parameters_[i]);
-        continue;
-      }
-      const auto type = parameters_[i].tensor.scalar_type();
-      auto same = std::ranges::find_if(
-          by_type, [type](const auto& some) { return some.front().tensor.scalar_type() == type; });
-      if (same == by_type.end()) same = by_type.emplace(by_type.end());
-      same->push_back(parameters_[i]);
-    }
-    for (auto& some : by_type) {
-      auto& bucket = part.buckets.emplace_back(
-          std::make_unique<GradientBucket>(world_, std::move(some), a.codec, a.algorithm));
-      if (bucket->encoded()) restore_residual(kept_, bucket->name(), *bucket->encoded());
-    }
-    parts_.push_back(std::move(part));
+  std::vector<std::size_t> numbers;
+  for (std::size_t next = 0; const plan::ParameterShape* p : flatten(plan.model)) {
+    numbers.push_back(next);
+    if (p->trainable && !p->elsewhere) ++next;
+  }
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const plan::Action& a = plan.actions[i];
+    if (a.kind == ActionKind::kAllReduce) parts_.push_back(part_of_plan(plan, i, numbers));
+    if (a.kind != ActionKind::kCount) continue;
+    count_ = a;
+    counted_ = analysis::requests_of(plan, i, {});
   }
   part_of_.assign(parameters_.size(), parts_.size());
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     for (std::size_t i = parts_[k].range.first; i < parts_[k].range.last; ++i) part_of_[i] = k;
   }
   next_pass();
+}
+
+// One rank sends nothing, and has no buckets.
+GradientReducer::Part GradientReducer::part_of_plan(const plan::StepPlan& plan, std::size_t action,
+                                                    const std::vector<std::size_t>& numbers) {
+  const plan::Action& a = plan.actions[action];
+  Part part{.action = a, .range = trainable_in(plan.model, a.range), .buckets = {}};
+  const auto shapes = flatten(plan.model);
+  for (int i = a.range.last; i >= a.range.first; --i) {
+    const plan::ParameterShape& p = *shapes[static_cast<std::size_t>(i)];
+    if (!p.sparse || !p.trainable || p.elsewhere) continue;
+    part.tables.push_back(parameters_[numbers[static_cast<std::size_t>(i)]]);
+  }
+  std::optional<analysis::Collective> flags;
+  for (analysis::Collective& sent : analysis::requests_of(plan, action, {})) {
+    if (sent.content == analysis::Content::kFlags) flags = std::move(sent);
+    if (sent.content != analysis::Content::kValues) continue;
+    std::vector<NamedParameter> some;
+    for (const auto* of : {&sent.in_place, &sent.packed}) {
+      for (const int number : *of) {
+        const auto p = static_cast<std::size_t>(number);
+        some.push_back(parameters_[numbers[p]]);
+        throw_if_error(check_type(*shapes[p], some.back()));
+      }
+    }
+    auto& bucket = part.buckets.emplace_back(std::make_unique<GradientBucket>(
+        world_, std::move(some), std::move(sent), std::exchange(flags, std::nullopt)));
+    if (bucket->encoded()) restore_residual(kept_, bucket->name(), *bucket->encoded());
+  }
+  return part;
 }
 
 bool GradientReducer::can_start_early() const {
@@ -155,7 +188,7 @@ Status GradientReducer::count(bool asynchronous) {
   total_weight_ = weight_;
   if (world_.size() == 1) return {};
   const comm::Buffer total = std::span(&total_weight_, 1);
-  total_known_ = world_.all_reduce_async(std::span(&total, 1), comm::ReduceOp::kSum);
+  total_known_ = start_transfer(world_, counted_.at(0), in_place({&total, 1}));
   return asynchronous ? Status() : total_known_.wait();
 }
 
@@ -189,7 +222,7 @@ Status GradientReducer::finish(Part& part) {
 
 Result<double> GradientReducer::sum_of_weights() {
   double total = weight_;
-  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&total, 1), comm::ReduceOp::kSum));
+  STORMO_RETURN_IF_ERROR(add_up(world_, std::span(&total, 1)));
   return total;
 }
 

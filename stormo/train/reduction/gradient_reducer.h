@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/step_plan.h>
@@ -22,6 +23,9 @@ namespace stormo::train {
 /// of backward or in buckets; `how.overlap` must not be kMeasured. There must be parameters.
 plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, int ranks,
                                 const ReductionOptions& how);
+
+/// The first reduction of replicas; all others are over the same ranks. Null: there is none.
+const plan::Action* first_reduction(const plan::StepPlan& plan);
 
 /// Performs the all_reduce actions of a plan on the gradients of a fixed list of parameters: each
 /// is replaced by sum(weight_r * g_r) / sum(weight_r) over the ranks r. A rank of weight 0
@@ -91,6 +95,9 @@ class GradientReducer {
     std::size_t missing = 0;  ///< gradients that are not ready in this pass
     bool under_way = false;
   };
+  /// `numbers`: by number in the plan, that in the list.
+  Part part_of_plan(const plan::StepPlan& plan, std::size_t action,
+                    const std::vector<std::size_t>& numbers);
   void start_full_parts();
   Status start_next();
   Status start(Part& part);
@@ -104,6 +111,7 @@ class GradientReducer {
   DoneAction done_;
 
   std::optional<plan::Action> count_;
+  std::vector<analysis::Collective> counted_;  // what it sends
   std::vector<Part> parts_;
   /// Residuals of parts that this plan does not have; a later one may.
   TensorMap kept_;

@@ -1,8 +1,7 @@
 #include <stormo/train/run/rounds_run.h>
 
-#include <span>
-
 #include <stormo/plan/project.h>
+#include <stormo/train/perform/perform.h>
 #include <stormo/train/run/server_report.h>
 #include <stormo/train/run/stop_signal.h>
 
@@ -63,7 +62,7 @@ Status RoundsRun::agree(const StepOutcome& mine) {
                           model_.groups().over({plan::kWorkerAxis}));
   std::array<double, kAgreedNumbers> sums{mine.loss_sum, static_cast<double>(mine.samples),
                                           workers_->called() ? 1.0 : 0.0};
-  STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
+  STORMO_RETURN_IF_ERROR(add_up(*ranks, sums));
   called_ = sums[2] > 0;
   return {};
 }

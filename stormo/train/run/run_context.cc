@@ -9,6 +9,7 @@
 #include <stormo/plan/project.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/train/optimizer/learning_rate.h>
+#include <stormo/train/perform/perform.h>
 #include <stormo/train/sampling.h>
 
 namespace stormo::train {
@@ -84,8 +85,7 @@ Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine,
     sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
   sums.back() = squares.value_or(0);
   const std::size_t count = squares ? sums.size() : kAgreedNumbers;
-  STORMO_RETURN_IF_ERROR(
-      run.world.all_reduce(std::span<double>(sums).first(count), comm::ReduceOp::kSum));
+  STORMO_RETURN_IF_ERROR(add_up(run.world, std::span<double>(sums).first(count)));
   const auto stops = std::span(sums).subspan<4, kStops>();
   const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
   if (run.state.step < run.steps && told != stops.end()) {

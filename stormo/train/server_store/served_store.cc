@@ -12,6 +12,7 @@
 #include <stormo/optim/lbfgs.h>
 #include <stormo/server/shard/shared_shard.h>
 #include <stormo/server/worker/worker_session.h>
+#include <stormo/train/perform/perform.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/state/other_slots.h>
 
@@ -167,6 +168,7 @@ ServedStore::~ServedStore() {
 void ServedStore::follow(const plan::StepPlan& plan) {
   if (reducer_) reducer_->follow(plan);
   pull_.follow(plan);
+  if (ranks_ != nullptr) requests_ = analysis::PlanRequests(plan);
   last_push_ = {};
   for (const plan::Action& a : plan.actions) {
     if (a.kind == plan::ActionKind::kPush) last_push_ = a;
@@ -178,14 +180,17 @@ void ServedStore::follow(const plan::StepPlan& plan) {
 Status ServedStore::perform(const plan::Action& action, double weight) {
   if (action.kind != plan::ActionKind::kPull) return average_in_worker(action, weight);
   if (leads()) STORMO_RETURN_IF_ERROR(pull(action.asynchronous));
-  STORMO_RETURN_IF_ERROR(give_to_ranks());
+  if (ranks_ != nullptr) STORMO_RETURN_IF_ERROR(give_to_ranks(requests_.of(action).at(0)));
   done(action);
   return {};
 }
 
 /// What the first rank of a worker shows, all its ranks show then.
-Status ServedStore::give_to_ranks() {
-  return ranks_ == nullptr ? Status() : ranks_->broadcast(given_, 0);
+Status ServedStore::give_to_ranks(const analysis::Collective& sent) {
+  std::int64_t bytes = 0;
+  for (const comm::Buffer& b : given_) bytes += b.count;
+  STORMO_RETURN_IF_ERROR(check_elements(sent, bytes, DType::kUInt8));
+  return perform_transfer(*ranks_, sent, in_place(given_));
 }
 
 // Where no rank has samples there is nothing to average, and the worker's push counts for nothing.
@@ -322,7 +327,7 @@ ServedStore::Views ServedStore::look() {
 std::shared_ptr<void> ServedStore::readable() {
   const Views views = look();
   if (leads()) served_.show(views);
-  throw_if_error(give_to_ranks());
+  if (ranks_ != nullptr) throw_if_error(ranks_->broadcast(given_, 0));
   return nullptr;
 }
 

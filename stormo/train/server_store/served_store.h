@@ -10,6 +10,7 @@
 
 #include <torch/nn/module.h>
 
+#include <stormo/analysis/transfer/requests.h>
 #include <stormo/plan/project.h>
 #include <stormo/server/ledger/shard_record.h>
 #include <stormo/server/message/run_terms.h>
@@ -118,7 +119,7 @@ class ServedStore : public ParameterStore, public ServedWorker {
   Status pull(bool asynchronous);
   Status finish_pull();
   Status average_in_worker(const plan::Action& action, double weight);
-  Status give_to_ranks();
+  Status give_to_ranks(const analysis::Collective& sent);
   void create_shards();
   void share_shards(server::Facts facts);
   void start_record(const TrainerOptions& options);
@@ -143,7 +144,8 @@ class ServedStore : public ParameterStore, public ServedWorker {
   comm::Communicator* ranks_ = nullptr;  // null: it has one
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<comm::Buffer> given_;  // what the first rank has pulled
-  double weight_ = 0;                // of all its gradients since the last push
+  analysis::PlanRequests requests_;
+  double weight_ = 0;  // of all its gradients since the last push
 };
 
 }  // namespace stormo::train

@@ -6,6 +6,7 @@
 
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/tensor/bridge.h>
+#include <stormo/tensor/dtype.h>
 #include <stormo/tensor/memory.h>
 
 namespace stormo::train {
@@ -107,6 +108,12 @@ void FlatParameter::prepare_gather() {
 
 comm::Buffer FlatParameter::part() const { return tensor::buffer_of(part_); }
 comm::Buffer FlatParameter::whole() const { return tensor::buffer_of(full_); }
+DType FlatParameter::gathered_type() const {
+  return tensor::dtype_of(layout_.compute).take_or_throw();
+}
+DType FlatParameter::reduced_type() const {
+  return tensor::dtype_of(layout_.reduce).take_or_throw();
+}
 
 void FlatParameter::release() {
   if (layout_.resident) return;

@@ -57,6 +57,9 @@ class FlatParameter {
   /// What an all_gather takes and fills; the part of a resident whole is its own place in it.
   comm::Buffer part() const;
   comm::Buffer whole() const;
+  /// Of the whole, and of gradients on their way.
+  DType gathered_type() const;
+  DType reduced_type() const;
   void end_gather() { gathered_ = true; }
   void release();
   /// From now on release() leaves the whole where it is.

@@ -12,6 +12,7 @@
 #include <stormo/parallel/sharding/model_state.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/perform/perform.h>
 #include <stormo/train/sharding/sharded_loop.h>
 #include <stormo/train/world/axis_groups.h>
 
@@ -225,7 +226,7 @@ std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
   return make_optimizer(
       options,
       [&ranks = *state_->units.groups().shards](std::span<double> sums) {
-        return ranks.all_reduce(sums, comm::ReduceOp::kSum);
+        return add_up(ranks, sums);
       },
       [](const std::string&) { return true; });
 }
@@ -290,7 +291,7 @@ double FullyShardedDataParallel::gradient_norm() const {
   double sum = squares([](const std::string&) { return true; });
   comm::Communicator& ranks = *state_->units.groups().shards;
   if (ranks.size() > 1) {
-    throw_if_failed(ranks.all_reduce(std::span(&sum, 1), comm::ReduceOp::kSum));
+    throw_if_failed(add_up(ranks, std::span(&sum, 1)));
   }
   state_->loop->done({.kind = ActionKind::kNorm, .axes = {parallel::kShardAxis}});
   return std::sqrt(sum);

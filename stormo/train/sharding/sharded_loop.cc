@@ -54,6 +54,7 @@ void ShardedLoop::add(const std::string& name, std::vector<NamedParameter> own,
   model_.segments.push_back(std::move(segment));
   order_.reset();
   codecs_.push_back(codec_of(precision));
+  states_types_ = states_types_ && !precision.compute && !precision.reduce;
   units_.add(std::move(own), borrowed, precision);
 }
 
@@ -88,8 +89,14 @@ plan::Action ShardedLoop::in_form(plan::Action action) const {
   return action;
 }
 
+void ShardedLoop::follow() {
+  if (units_.follows() || units_.size() == 0 || units_.groups().world->size() == 1) return;
+  throw_if_failed(units_.follow(plan(), states_types_));
+}
+
 ShardingOrder& ShardedLoop::order() {
   if (!order_) {
+    follow();
     // the first step gathers as every other does
     throw_if_failed(units_.make_stale(/*frozen=*/false));
     order_.emplace(sharding(), replicas(), [this](const plan::Action& a) { perform(in_form(a)); });
@@ -185,7 +192,10 @@ void ShardedLoop::end_pass() {
   if (synchronise) throw_if_failed(units_.make_stale(/*frozen=*/false));
 }
 
-void ShardedLoop::gather_all() { throw_if_failed(units_.gather_all()); }
+void ShardedLoop::gather_all() {
+  follow();
+  throw_if_failed(units_.gather_all());
+}
 
 // All units are gathered, so nothing can fail.
 void ShardedLoop::release_all() {

@@ -56,6 +56,8 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   parallel::Sharding sharding() const;
   plan::StepPlan replicas() const;
   parallel::ShardingOrder& order();
+  /// The units follow plan(), unless they follow another one.
+  void follow();
   void perform(const plan::Action& action);
   /// A reduction has the form of the options; other actions are as they are.
   plan::Action in_form(plan::Action action) const;
@@ -70,6 +72,7 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
 
   ShardedUnits units_;
   std::vector<plan::Codec> codecs_;                // of the gradients of each unit
+  bool states_types_ = true;                       // the plan has the types of all units
   plan::ModelShape model_;                         // a segment for each unit
   std::map<const c10::TensorImpl*, int> numbers_;  // of its parameters
   std::optional<parallel::ShardingOrder> order_;   // of this model

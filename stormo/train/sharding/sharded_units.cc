@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include <stormo/analysis/transfer/requests.h>
+#include <stormo/base/check.h>
 #include <stormo/comm/codec/encoders.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
+#include <stormo/train/perform/perform.h>
 #include <stormo/train/state/residuals.h>
 
 namespace stormo::train {
@@ -23,6 +26,7 @@ ShardedUnits::ShardedUnits(const ShardingGroups& groups, const ShardingOptions& 
 
 int ShardedUnits::add(std::vector<NamedParameter> parameters,
                       const std::vector<torch::Tensor>& borrowed, const ShardPrecision& precision) {
+  follows_ = false;
   const int index = static_cast<int>(units_.size());
   auto unit = std::make_unique<Unit>();
   unit->uses = {index};
@@ -72,6 +76,35 @@ std::optional<int> ShardedUnits::find(plan::Range parameters) const {
   return std::nullopt;
 }
 
+Status ShardedUnits::follow(const plan::StepPlan& plan, bool states_types) {
+  using enum plan::ActionKind;
+  sent_.clear();
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const plan::Action& a = plan.actions[i];
+    std::vector<analysis::Collective> all = analysis::requests_of(plan, i, {});
+    if (all.empty()) continue;
+    if (a.kind == kCount || a.kind == kFindUnused) sent_[{a.kind, nullptr}] = all.front();
+    const std::optional<int> unit = find(a.range);
+    const bool of_unit = a.kind == kAllGather || a.kind == kReduceScatter || a.kind == kAllReduce;
+    if (!unit || !of_unit) continue;
+    auto next = all.begin();
+    for (const auto& flat : at(*unit).flats) {
+      if (next == all.end() || (a.kind != kAllGather && !flat->trainable())) continue;
+      const std::int64_t elements =
+          flat->num_elements() / (a.kind == kAllReduce ? groups_.shards->size() : 1);
+      const DType type = a.kind == kAllGather ? flat->gathered_type() : flat->reduced_type();
+      if (!states_types) {
+        next->elements = elements;
+        next->dtype = type;
+      }
+      STORMO_RETURN_IF_ERROR(check_elements(*next, elements, type).within(describe(plan, i)));
+      sent_[{a.kind, flat.get()}] = std::move(*next++);
+    }
+  }
+  follows_ = true;
+  return {};
+}
+
 Status ShardedUnits::perform(const plan::Action& action, double weight) {
   using enum plan::ActionKind;
   if (action.kind == kCount) return count(weight);
@@ -115,11 +148,15 @@ Status ShardedUnits::start_gather(int index, bool asynchronous) {
     flat->prepare_gather();
     if (groups_.shards->size() == 1) {
       flat->end_gather();
-    } else if (!asynchronous) {
-      STORMO_RETURN_IF_ERROR(groups_.shards->all_gather(flat->part(), flat->whole()));
-      flat->end_gather();
     } else {
-      unit.gathering.push_back(groups_.shards->all_gather_async(flat->part(), flat->whole()));
+      const plan::Action gather{.kind = plan::ActionKind::kAllGather, .asynchronous = asynchronous};
+      STORMO_ASSIGN_OR_RETURN(comm::Work work,
+                              send(gather, *flat, *groups_.shards, flat->part(), flat->whole()));
+      if (asynchronous) {
+        unit.gathering.push_back(std::move(work));
+      } else {
+        flat->end_gather();
+      }
     }
   }
   return {};
@@ -152,7 +189,9 @@ Status ShardedUnits::count(double weight) {
   scale_ = 1;
   if (groups_.world->size() == 1) return {};
   double total = weight;
-  STORMO_RETURN_IF_ERROR(groups_.world->all_reduce(std::span(&total, 1), comm::ReduceOp::kSum));
+  const comm::Buffer sum(std::span(&total, 1));
+  STORMO_RETURN_IF_ERROR(perform_transfer(
+      *groups_.world, sent_.at({plan::ActionKind::kCount, nullptr}), in_place({&sum, 1})));
   if (!(total > 0)) {
     return invalid_argument("the weights of all ranks are 0; some rank must have samples");
   }
@@ -179,28 +218,37 @@ Result<ShardedUnits::Reduction> ShardedUnits::start_reduce(FlatParameter& flat,
   r.whole = flat.take_gradients(scale_, flags_of(flat));
   r.part = flat.reduced_part(r.whole);
   if (groups_.shards->size() == 1) return r;
-  const comm::Buffer whole = tensor::buffer_of(r.whole), part = tensor::buffer_of(r.part);
-  const comm::Request request{.kind = comm::OperationKind::kReduceScatter,
-                              .in = {&whole, 1},
-                              .out = {&part, 1},
-                              .algorithm = action.algorithm,
-                              .encoding = encoding(action, flat, *groups_.shards, whole)};
-  if (action.asynchronous) {
-    r.work = groups_.shards->submit(request);
-  } else {
-    STORMO_RETURN_IF_ERROR(groups_.shards->run(request, Deadline::never()));
-  }
+  STORMO_ASSIGN_OR_RETURN(r.work, send(action, flat, *groups_.shards, tensor::buffer_of(r.whole),
+                                       tensor::buffer_of(r.part)));
   return r;
 }
 
-comm::EncodedSum* ShardedUnits::encoding(const plan::Action& action, const FlatParameter& flat,
-                                         comm::Communicator& ranks, const comm::Buffer& whole) {
-  if (!row_of(action.codec).in_blocks() || ranks.size() == 1) return nullptr;
-  const std::string key =
-      std::string(to_string(action.kind)) + "." + flat.parameters().front().name;
+const analysis::Collective& ShardedUnits::sent(plan::ActionKind kind,
+                                               const FlatParameter& flat) const {
+  const auto found = sent_.find({kind, &flat});
+  STORMO_CHECK(found != sent_.end(), "an action of another plan");
+  return found->second;
+}
+
+Result<comm::Work> ShardedUnits::send(const plan::Action& action, const FlatParameter& flat,
+                                      comm::Communicator& ranks, const comm::Buffer& in,
+                                      const comm::Buffer& out) {
+  const Operands where{
+      .in = {&in, 1}, .out = {&out, 1}, .encoding = encoding(action.kind, flat, ranks)};
+  const analysis::Collective& what = sent(action.kind, flat);
+  if (action.asynchronous) return start_transfer(ranks, what, where);
+  STORMO_RETURN_IF_ERROR(perform_transfer(ranks, what, where));
+  return comm::Work::completed({});
+}
+
+comm::EncodedSum* ShardedUnits::encoding(plan::ActionKind kind, const FlatParameter& flat,
+                                         comm::Communicator& ranks) {
+  const analysis::Collective& what = sent(kind, flat);
+  if (!row_of(what.codec).in_blocks()) return nullptr;
+  const std::string key = std::string(to_string(kind)) + "." + flat.parameters().front().name;
   std::unique_ptr<comm::EncodedSum>& sum = encodings_[key];
   if (sum == nullptr) {
-    sum = std::make_unique<comm::EncodedSum>(ranks, *comm::find_encoder(action.codec), whole.count);
+    sum = std::make_unique<comm::EncodedSum>(ranks, *comm::find_encoder(what.codec), what.elements);
     restore_residual(kept_, key, *sum);
   }
   return sum.get();
@@ -224,26 +272,20 @@ Status ShardedUnits::release_gradients(int unit) {
 }
 
 Status ShardedUnits::start_average(int unit, const plan::Action& action) {
+  if (groups_.replicas->size() == 1) return {};
   for (Reduction& r : at(unit).reducing) {
     STORMO_RETURN_IF_ERROR(r.work.wait());
     const comm::Buffer part = tensor::buffer_of(r.part);
-    const comm::Request request{.kind = comm::OperationKind::kAllReduce,
-                                .in = {&part, 1},
-                                .out = {&part, 1},
-                                .algorithm = action.algorithm,
-                                .encoding = encoding(action, *r.flat, *groups_.replicas, part)};
-    if (action.asynchronous) {
-      r.work = groups_.replicas->submit(request);
-    } else {
-      STORMO_RETURN_IF_ERROR(groups_.replicas->run(request, Deadline::never()));
-    }
+    STORMO_ASSIGN_OR_RETURN(r.work, send(action, *r.flat, *groups_.replicas, part, part));
   }
   return {};
 }
 
 Status ShardedUnits::find_unused() {
-  if (groups_.world->size() > 1) {
-    STORMO_RETURN_IF_ERROR(groups_.world->all_reduce(present_, comm::ReduceOp::kMax));
+  if (groups_.world->size() > 1 && !present_.empty()) {
+    const comm::Buffer flags(present_);
+    STORMO_RETURN_IF_ERROR(perform_transfer(
+        *groups_.world, sent_.at({plan::ActionKind::kFindUnused, nullptr}), in_place({&flags, 1})));
   }
   const torch::NoGradGuard no_grad;
   for (const auto& unit : units_) {

@@ -6,10 +6,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
 
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/step_plan.h>
@@ -68,6 +70,11 @@ class ShardedUnits {
   /// The unit that owns these parameters, as a plan counts them.
   std::optional<int> find(plan::Range parameters) const;
 
+  /// From the next action on does those of `plan`, this rank's part of it, which has these units.
+  /// `states_types`: else units compute or reduce in types of which the plan says nothing. kBadPlan
+  /// if a unit has other elements than the plan says.
+  Status follow(const plan::StepPlan& plan, bool states_types = true);
+  bool follows() const { return follows_; }
   /// Does what the action says with the unit of its range; `weight` is what this rank's gradients
   /// count for. An asynchronous one may still be under way: make_readable() and the actions that
   /// follow wait for what they need.
@@ -128,14 +135,22 @@ class ShardedUnits {
   std::span<std::uint8_t> flags_of(const FlatParameter& flat);
   Result<Reduction> start_reduce(FlatParameter& flat, const plan::Action& action);
   /// That of a reduction in a codec of blocks, with what it keeps from step to step; else null.
-  comm::EncodedSum* encoding(const plan::Action& action, const FlatParameter& flat,
-                             comm::Communicator& ranks, const comm::Buffer& whole);
+  comm::EncodedSum* encoding(plan::ActionKind kind, const FlatParameter& flat,
+                             comm::Communicator& ranks);
+  const analysis::Collective& sent(plan::ActionKind kind, const FlatParameter& flat) const;
+  /// Does it, or starts it.
+  Result<comm::Work> send(const plan::Action& action, const FlatParameter& flat,
+                          comm::Communicator& ranks, const comm::Buffer& in,
+                          const comm::Buffer& out);
 
   ShardingGroups groups_;
   ShardingOptions options_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::map<const c10::TensorImpl*, int> owner_;
   std::map<const FlatParameter*, std::size_t> first_flag_;
+  /// What an action sends of a flat parameter, or of numbers (null).
+  std::map<std::pair<plan::ActionKind, const FlatParameter*>, analysis::Collective> sent_;
+  bool follows_ = false;
   std::map<std::string, std::unique_ptr<comm::EncodedSum>> encodings_;  // by what they are of
   TensorMap kept_;  // residuals for those that are not made yet
 

@@ -11,6 +11,8 @@
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/reduction/gradient_reducer.h>
+#include <stormo/train/store/sharded_store.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
@@ -124,12 +126,6 @@ std::size_t trained(const StepPlan& plan, plan::Range range) {
   return size_of(trainable_in(plan.model, range));
 }
 
-/// The first reduction of replicas; all others are over the same ranks.
-const Action* first_reduction(const StepPlan& plan) {
-  const auto found = std::ranges::find(plan.actions, ActionKind::kAllReduce, &Action::kind);
-  return found == plan.actions.end() ? nullptr : &*found;
-}
-
 /// Why a layout without shards cannot do an action that it takes; empty: it can.
 std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const MadeFor& made) {
   using enum ActionKind;
@@ -210,9 +206,7 @@ std::vector<Unit> units_of_rank(const StepPlan& made) {
       Unit& unit =
           out.emplace_back(Unit{.parameters = own, .segment = made.model.segments[s].name});
       for (int i = own.first; i <= own.last; ++i) unit.trains = unit.trains || shape(i)->trainable;
-      for (const Action& a : made.actions) {
-        if (a.kind == ActionKind::kReduceScatter && a.range == own) unit.codec = a.codec;
-      }
+      unit.codec = codec_of_parts(made, own);
     }
   }
   return out;

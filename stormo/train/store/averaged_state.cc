@@ -47,10 +47,14 @@ std::vector<AveragedState::Array> AveragedState::arrays() {
   return out;
 }
 
+std::int64_t AveragedState::Array::elements() const {
+  std::int64_t out = 0;
+  for (const torch::Tensor& own : values_) out += own.numel();
+  return out;
+}
+
 torch::Tensor AveragedState::Array::flat() const {
-  std::int64_t elements = 0;
-  for (const torch::Tensor& own : values_) elements += own.numel();
-  torch::Tensor out = torch::empty({elements}, values_.front().scalar_type());
+  torch::Tensor out = torch::empty({elements()}, values_.front().scalar_type());
   for (std::int64_t begin = 0; const torch::Tensor& own : values_) {
     out.narrow(0, begin, own.numel()).view(own.sizes()).copy_(own);
     begin += own.numel();

@@ -29,6 +29,7 @@ class AveragedState {
     /// `counts`: by value, whether it counts in take().
     Array(std::vector<torch::Tensor> values, std::vector<bool> counts)
         : values_(std::move(values)), counts_(std::move(counts)) {}
+    std::int64_t elements() const;
     /// One tensor with copies of all values.
     torch::Tensor flat() const;
     /// The values become those of `average`, which is as flat(). Returns the square of the distance

@@ -1,75 +1,77 @@
 #include <stormo/train/store/averaged_store.h>
 
-#include <set>
-#include <string>
+#include <cstddef>
+#include <span>
 #include <utility>
-#include <vector>
 
-#include <stormo/plan/project.h>
+#include <stormo/optim/options.h>
 #include <stormo/tensor/bridge.h>
+#include <stormo/train/perform/perform.h>
 
 namespace stormo::train {
-namespace {
-
-/// The weights of this rank become the mean of its own and those of its neighbours on the ring.
-/// Both neighbours are one where there are two ranks. An all_to_all that only neighbours take part
-/// in.
-Status mix(comm::Communicator& ranks, AveragedState& state) {
-  const auto n = static_cast<std::size_t>(ranks.size()),
-             me = static_cast<std::size_t>(ranks.rank());
-  if (n == 1) return {};
-  std::set<std::size_t> neighbours = {(me + n - 1) % n, (me + 1) % n};
-  const auto several = static_cast<std::int64_t>(neighbours.size());
-  for (AveragedState::Array& weights : state.weights()) {
-    torch::Tensor mean = weights.flat();
-    const torch::Tensor sent = mean.repeat({several});
-    const torch::Tensor received = torch::empty_like(sent);
-    std::vector<std::int64_t> counts(n);
-    for (const std::size_t r : neighbours) counts[r] = mean.numel();
-    STORMO_RETURN_IF_ERROR(
-        ranks.all_to_all(tensor::buffer_of(sent), counts, tensor::buffer_of(received), counts));
-    mean.add_(received.view({several, -1}).sum(0)).div_(static_cast<double>(several + 1));
-    weights.take(mean);
-  }
-  return {};
-}
-
-}  // namespace
 
 AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
                              const AveragedState::Counts& counts)
     : groups_(groups), optimizer_(std::move(optimizer)), state_(*optimizer_, counts) {}
 
-// All ranks learn the sum of their weights, too. A sum and then its factor: servers that average do
-// the same, so both have the same bits where they add up in the same order.
+void AveragedStore::follow(const plan::StepPlan& plan) {
+  const auto slots = static_cast<int>(optim::slot_names(optimizer_->options()).size());
+  requests_ = analysis::PlanRequests(plan, {.averaged_slots = slots});
+}
+
 Status AveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
-  if (action.kind == plan::ActionKind::kMix) {
-    STORMO_RETURN_IF_ERROR(mix(*ranks, state_));
-    optimizer_->round_masters();
-    done(action);
-    return {};
-  }
+  const std::vector<analysis::Collective>& sent = requests_.of(action);
+  if (action.kind == plan::ActionKind::kAverage) return average(*ranks, sent, weight);
+  STORMO_RETURN_IF_ERROR(mix(*ranks, sent));
+  done(action);
+  return {};
+}
+
+// All ranks learn the sum of their weights, too. A sum and then its factor: servers that average do
+// the same, so both have the same bits where they add up in the same order.
+Status AveragedStore::average(comm::Communicator& ranks,
+                              const std::vector<analysis::Collective>& sent, double weight) {
   std::vector<double> sums = state_.weighted_steps(weight);
-  STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
-  const double total_weight = sums[0];
-  const std::string algorithm = averaging_algorithm(groups_.mesh());
+  const comm::Buffer numbers(sums);
+  if (!sent.empty()) {
+    STORMO_RETURN_IF_ERROR(perform_transfer(ranks, sent.front(), in_place({&numbers, 1})));
+  }
   double squares = 0;
+  std::size_t next = 1;
   for (AveragedState::Array& array : state_.arrays()) {
     torch::Tensor flat = array.flat().mul_(weight);
     const comm::Buffer buffer = tensor::buffer_of(flat);
-    STORMO_RETURN_IF_ERROR(ranks->run({.kind = comm::OperationKind::kAllReduce,
-                                       .in = {&buffer, 1},
-                                       .out = {&buffer, 1},
-                                       .reduction = comm::ReduceOp::kSum,
-                                       .algorithm = algorithm},
-                                      Deadline::never()));
-    flat.mul_(1 / total_weight);
+    if (!sent.empty()) {
+      STORMO_RETURN_IF_ERROR(check_elements(sent.at(next), buffer.count, buffer.dtype));
+      STORMO_RETURN_IF_ERROR(perform_transfer(ranks, sent[next++], in_place({&buffer, 1})));
+    }
+    flat.mul_(1 / sums[0]);
     squares += array.take(flat);
   }
   set_consensus_squares(squares);
   state_.end_average(sums);
+  return {};
+}
+
+// The weights of this rank become the mean of its own and those of its neighbours on the ring,
+// which are one where there are two ranks.
+Status AveragedStore::mix(comm::Communicator& ranks,
+                          const std::vector<analysis::Collective>& sent) {
+  const auto several = std::ssize(analysis::ring_neighbours(ranks.size(), ranks.rank()));
+  std::vector<AveragedState::Array> weights = state_.weights();
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    torch::Tensor mean = weights.at(i).flat();
+    const torch::Tensor to = mean.repeat({several});
+    const torch::Tensor from = torch::empty_like(to);
+    const comm::Buffer in = tensor::buffer_of(to), out = tensor::buffer_of(from);
+    STORMO_RETURN_IF_ERROR(check_elements(sent[i], mean.numel(), in.dtype));
+    STORMO_RETURN_IF_ERROR(perform_transfer(ranks, sent[i], {.in = {&in, 1}, .out = {&out, 1}}));
+    mean.add_(from.view({several, -1}).sum(0)).div_(static_cast<double>(several + 1));
+    weights[i].take(mean);
+  }
+  optimizer_->round_masters();
   return {};
 }
 

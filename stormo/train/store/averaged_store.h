@@ -1,7 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include <stormo/analysis/transfer/requests.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
@@ -23,6 +25,7 @@ class AveragedStore final : public ParameterStore {
   AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
                 const AveragedState::Counts& counts = {});
 
+  void follow(const plan::StepPlan& plan) override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override {
@@ -31,9 +34,14 @@ class AveragedStore final : public ParameterStore {
   Optimizer& optimizer() override { return *optimizer_; }
 
  private:
+  Status average(comm::Communicator& ranks, const std::vector<analysis::Collective>& sent,
+                 double weight);
+  Status mix(comm::Communicator& ranks, const std::vector<analysis::Collective>& sent);
+
   const AxisGroups& groups_;
   std::unique_ptr<FusedOptimizer> optimizer_;
   AveragedState state_;
+  analysis::PlanRequests requests_;
 };
 
 }  // namespace stormo::train

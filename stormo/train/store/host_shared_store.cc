@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <stormo/train/perform/perform.h>
+
 namespace stormo::train {
 
 HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
@@ -10,9 +12,7 @@ HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOption
       saves_(groups.world().cross_rank() == 0),
       shared_(groups.world(), *groups.over({"host"}).take_or_throw(), parameters),
       optimizer_(options, parameters, shared_.owned(),
-                 [&host = shared_.host()](std::span<double> v) {
-                   return host.all_reduce(v, comm::ReduceOp::kSum);
-                 }) {
+                 [&host = shared_.host()](std::span<double> v) { return add_up(host, v); }) {
   if (groups.world().cross_size() == 1) return;
   between_hosts_ = std::make_unique<BackwardReducer>(groups.world(), parameters);
 }

@@ -4,16 +4,6 @@
 #include <utility>
 
 namespace stormo::train {
-namespace {
-
-const plan::Action* first_reduction(const plan::StepPlan& plan) {
-  const auto found =
-      std::ranges::find(plan.actions, plan::ActionKind::kAllReduce, &plan::Action::kind);
-  return found == plan.actions.end() ? nullptr : &*found;
-}
-
-}  // namespace
-
 ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer)
     : groups_(groups), optimizer_(std::move(optimizer)) {}
 

@@ -38,14 +38,6 @@ Status check_segments(const model::Chain& chain, const plan::ModelShape& model) 
                                     std::to_string(segments.size()) + "; use Chain::shape()");
 }
 
-/// Of the reduction of these parameters.
-plan::Codec codec_of(const plan::StepPlan& plan, plan::Range parameters) {
-  for (const plan::Action& a : plan.actions) {
-    if (a.kind == plan::ActionKind::kReduceScatter && a.range == parameters) return a.codec;
-  }
-  return plan::Codec::kNone;
-}
-
 ShardPrecision precision_of(plan::Codec codec) {
   std::optional<DType> type = row_of(codec).type;
   if (row_of(codec).in_blocks()) type = DType::kFloat32;
@@ -71,6 +63,13 @@ ShardingGroups sharding_groups(const AxisGroups& groups) {
 
 }  // namespace
 
+plan::Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters) {
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind == plan::ActionKind::kReduceScatter && a.range == parameters) return a.codec;
+  }
+  return plan::Codec::kNone;
+}
+
 ShardedStore::ShardedStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const plan::StepPlan& plan, const OptimizerOptions& options,
@@ -85,7 +84,10 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
   WholeNorms norms = whole_norms(groups, plan);
   optimizer_ = fsdp_.make_optimizer(options, std::move(norms.sum), norms.counts);
   throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
+  follow(project(plan, groups.world().rank()));
 }
+
+void ShardedStore::follow(const plan::StepPlan& plan) { throw_if_error(units_.follow(plan)); }
 
 void ShardedStore::add_units(const model::Chain& chain, const plan::StepPlan& plan,
                              const MaterializeSegment& bring) {
@@ -106,7 +108,7 @@ void ShardedStore::add_units(const model::Chain& chain, const plan::StepPlan& pl
       std::fill_n(unit_of.begin() + own.first, own.size(), units_.size());
       const auto first = parameters.begin() + own.first;
       fsdp_.add_unit(model.segments[s].name, {first, first + own.size()},
-                     precision_of(codec_of(plan, own)));
+                     precision_of(codec_of_parts(plan, own)));
     }
   }
   for (const std::vector<int>& read : parameters_read(model)) {

@@ -13,6 +13,9 @@
 
 namespace stormo::train {
 
+/// The codec in which a plan reduces these parameters to parts.
+plan::Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters);
+
 /// Parameters, gradients or optimizer state in parts, in the units of plan::units_of() of the
 /// segments of this rank's stage; see ShardedUnits.
 class ShardedStore final : public ParameterStore {
@@ -23,6 +26,7 @@ class ShardedStore final : public ParameterStore {
                const plan::StepPlan& plan, const OptimizerOptions& options,
                const ShardingOptions& sharding, const MaterializeSegment& bring = {});
 
+  void follow(const plan::StepPlan& plan) override;
   Status perform(const plan::Action& action, double weight) override;
   Status make_readable(plan::Range segments) override;
   Result<double> gradient_norm() override { return fsdp_.gradient_norm(); }

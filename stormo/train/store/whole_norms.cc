@@ -6,6 +6,7 @@
 
 #include <stormo/parallel/computation/trust_ratios.h>
 #include <stormo/plan/project.h>
+#include <stormo/train/perform/perform.h>
 
 namespace stormo::train {
 
@@ -15,7 +16,7 @@ WholeNorms whole_norms(const AxisGroups& groups, const plan::StepPlan& plan) {
   if (!axes.empty()) {
     out.sum = [&groups, axes](std::span<double> sums) -> Status {
       STORMO_ASSIGN_OR_RETURN(comm::Communicator* const owners, groups.over(axes));
-      return owners->all_reduce(sums, comm::ReduceOp::kSum);
+      return add_up(*owners, sums);
     };
   }
   std::set<std::string> of_others;

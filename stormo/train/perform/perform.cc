@@ -1,0 +1,71 @@
+#include <stormo/train/perform/perform.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <stormo/analysis/transfer/requests.h>
+#include <stormo/base/check.h>
+#include <stormo/comm/operation/operation.h>
+
+namespace stormo::train {
+namespace {
+
+comm::ReduceOp op_of(analysis::Combine combine) {
+  switch (combine) {
+    case analysis::Combine::kWeightedAverage: return comm::ReduceOp::kWeightedAverage;
+    case analysis::Combine::kMax: return comm::ReduceOp::kMax;
+    case analysis::Combine::kSum: break;
+  }
+  return comm::ReduceOp::kSum;
+}
+
+comm::Request request_of(const analysis::Collective& what, const Operands& where) {
+  comm::Request out{.kind = comm::kind_of(what.goal), .in = where.in, .out = where.out};
+  out.reduction = op_of(what.combine);
+  out.root = what.root;
+  out.weight = where.weight;
+  out.total_weight = where.total_weight;
+  out.algorithm = what.algorithm;
+  out.encoding = where.encoding;
+  return out;
+}
+
+}  // namespace
+
+Status perform_transfer(comm::Communicator& ranks, const analysis::Collective& what,
+                        const Operands& where) {
+  comm::Request request = request_of(what, where);
+  if (!what.of_neighbours) return ranks.run(request, Deadline::never());
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.size()));
+  for (const int r : analysis::ring_neighbours(ranks.size(), ranks.rank())) {
+    counts[static_cast<std::size_t>(r)] = what.elements;
+  }
+  request.counts = request.out_counts = counts;
+  return ranks.run(request, Deadline::never());
+}
+
+comm::Work start_transfer(comm::Communicator& ranks, const analysis::Collective& what,
+                          const Operands& where) {
+  STORMO_CHECK(!what.of_neighbours, "what neighbours exchange is not started");
+  return ranks.submit(request_of(what, where));
+}
+
+Status add_up(comm::Communicator& ranks, std::span<double> numbers) {
+  return ranks.all_reduce(numbers, comm::ReduceOp::kSum);
+}
+
+Status find_largest(comm::Communicator& ranks, comm::Buffer numbers) {
+  return ranks.all_reduce(numbers, comm::ReduceOp::kMax);
+}
+
+Status check_elements(const analysis::Collective& what, std::int64_t elements, DType dtype) {
+  if (what.elements == elements && what.dtype == dtype) return {};
+  const auto text = [](std::int64_t n, DType type) {
+    return std::to_string(n) + " elements of " + std::string(to_string(type));
+  };
+  return Status(Code::kBadPlan, "the plan sends " + text(what.elements, what.dtype) +
+                                    ", but there are " + text(elements, dtype));
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <stormo/analysis/transfer/collectives.h>
+#include <stormo/base/status.h>
+#include <stormo/comm/codec/encoded_sum.h>
+#include <stormo/comm/communicator.h>
+
+// The requests of a step. What is sent stands in the plan's transfers, of which its cost is
+// computed; here come only the addresses. tools/request_lint checks that a step makes no others.
+namespace stormo::train {
+
+/// Where the elements of a collective lie on this rank. Borrowed until it is complete.
+struct Operands {
+  std::span<const comm::Buffer> in, out;
+  double weight = 1;                     ///< of this rank, in a weighted average
+  double total_weight = 0;               ///< of all ranks; 0: unknown
+  comm::EncodedSum* encoding = nullptr;  ///< of a codec of blocks
+};
+
+/// Reads and writes the same elements.
+inline Operands in_place(std::span<const comm::Buffer> buffers) {
+  return {.in = buffers, .out = buffers};
+}
+
+/// Does what the transfer says. A collective of `ranks`; blocks.
+Status perform_transfer(comm::Communicator& ranks, const analysis::Collective& what,
+                        const Operands& where);
+/// Starts it, unless it is one of neighbours. `what` must outlive the call only.
+comm::Work start_transfer(comm::Communicator& ranks, const analysis::Collective& what,
+                          const Operands& where);
+
+/// Numbers beside tensors, which ranks add up, or of which they need the largest. Collectives;
+/// they block.
+Status add_up(comm::Communicator& ranks, std::span<double> numbers);
+Status find_largest(comm::Communicator& ranks, comm::Buffer numbers);
+
+/// kBadPlan unless the transfer is of so many elements of this type. When a plan is set.
+Status check_elements(const analysis::Collective& what, std::int64_t elements, DType dtype);
+
+}  // namespace stormo::train
