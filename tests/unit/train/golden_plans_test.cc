@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -171,6 +172,34 @@ void execute(const fs::path& path) {
   const test::Values before = test::values_of(*problem->model(3));
   for (const auto& [name, value] : reference[0].values) {
     EXPECT_GT((value - before.at(name)).abs().max().item<double>(), 4 * rounding) << name;
+  }
+}
+
+// What a codec saves is in what the ranks count, and in the cost, to the byte.
+TEST(GoldenPlans, WithoutTheirCodecTheyCountMoreBytes) {
+  const auto counted = [](plan::Codec codec) {
+    StepPlan plan = golden_plans().at("bfloat16");
+    for (plan::Action& a : plan.actions) {
+      a.codec = row_of(a.kind).reduces ? codec : a.codec;
+      a.algorithm.clear();
+    }
+    const PlanRun run = run_of(plan, models()[0]);
+    const auto ranks = test::train_by_plan(run);
+    const analysis::StepCost cost = test::predicted_cost(run, {});
+    std::vector<std::uint64_t> out;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      out.push_back(ranks[r].sent[1]);
+      EXPECT_EQ(out[r], static_cast<std::uint64_t>(cost.ranks[r].between_hosts)) << "rank " << r;
+    }
+    return out;
+  };
+  const std::vector<std::uint64_t> without = counted(plan::Codec::kNone);
+  for (const plan::CodecRow& row : plan::codec_rows()) {
+    if (row.codec == plan::Codec::kNone) continue;
+    const std::vector<std::uint64_t> with = counted(row.codec);
+    for (std::size_t r = 0; r < with.size(); ++r) {
+      EXPECT_LT(with[r], without[r]) << row.word << ", rank " << r;
+    }
   }
 }
 
