@@ -56,8 +56,8 @@ class WorkerRanksTest(TrainTest):
         self.assertEqual(sum(self.pushes(end)), 48)
 
     def test_a_checkpoint_goes_on_here_and_elsewhere(self):
-        adam = ("optimizer.kind=adamw", "optimizer.lr=0.01", "strategy.policy=sync")
-        sync = (*RANKS, *adam)
+        adam = ("optimizer.kind=adamw", "optimizer.lr=0.01")
+        sync = (*RANKS, *adam, "strategy.policy=sync")
         places = {"one host": ("-n", "4"), "a server": ("-n", "5", *SERVER),
                   "one process": ("strategy.kind=one_device",)}
         whole = self.evaluated(*sync, *places["a server"])

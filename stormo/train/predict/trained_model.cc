@@ -48,6 +48,7 @@ Status check_overrides(const ParsedRecipe& parsed) {
   const Strategy& trained = parsed.recipe.train.strategy;
   alone.recipe.train.strategy = {.kind = trained.kind, .exchange = trained.exchange};
   alone.recipe.train.gradients = {};
+  alone.recipe.train.servers.worker_timeout_s = ServerOptions().worker_timeout_s;
   leave_out_unused(alone.recipe);
   // nothing is saved
   alone.recipe.train.checkpoint = {};

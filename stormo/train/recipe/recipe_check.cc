@@ -248,6 +248,9 @@ class RecipeCheck {
     require(
         d.parts.empty() || ranks_ == 1 || std::ssize(d.parts) == ranks_, "data.parts",
         fmt::format("{} parts for {} ranks; start one rank for each part", d.parts.size(), ranks_));
+    require(ranks_ == 1 || s.labels < ranks_, "strategy.labels",
+            fmt::format("the labels are on rank {}, and there are ranks 0 to {}", s.labels,
+                        ranks_ - 1));
     require(d.parts.empty() || s.labels < std::ssize(d.parts), "strategy.labels",
             fmt::format("is {}, and there are parts 0 to {}", s.labels, d.parts.size() - 1));
   }
@@ -256,7 +259,7 @@ class RecipeCheck {
   void check_keys_of_kinds() {
     const std::vector<UnusedKey> unused = unused_keys(parsed_.recipe);
     if (unused.empty() || !is_read("strategy.kind") || !is_read("strategy.policy")) return;
-    require(false, unused.front().field->key, check_keys(parsed_.recipe.train).message());
+    require(false, unused.front().field->key, check_keys(parsed_.recipe).message());
   }
 
   void check_server_processes() {

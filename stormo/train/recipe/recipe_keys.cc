@@ -15,7 +15,7 @@
 namespace stormo::train {
 namespace {
 
-constexpr std::string_view kStrategy = "strategy.";
+constexpr std::string_view kStrategy = "strategy.", kKind = "strategy.kind";
 
 /// The choices of one key that use another one. Which strategies do is in their rows.
 struct Use {
@@ -51,7 +51,7 @@ bool uses(const Recipe& recipe, std::string_view key) {
 /// Why a key of strategies changes nothing; nothing where it does.
 std::optional<UnusedKey> unused(const RecipeField& field, const Recipe& recipe) {
   const auto kinds = parallel::strategies_with(field.key.substr(kStrategy.size()));
-  if (!kinds.empty() && !uses(recipe, field.key)) return UnusedKey{&field, "strategy.kind", kinds};
+  if (!kinds.empty() && !uses(recipe, field.key)) return UnusedKey{&field, kKind, kinds};
   const auto* use = std::ranges::find(kUses, field.key, &Use::key);
   // a strategy without the choice uses the key in another way
   if (use == std::end(kUses) || !uses(recipe, use->choice_of)) return std::nullopt;
@@ -90,16 +90,23 @@ std::string to_string(const UnusedKey& key) {
   return fmt::format("{} (of {}={})", key.field->key, key.choice_of, fmt::join(key.users, ", "));
 }
 
-Status check_keys(const TrainerOptions& options) {
-  Recipe recipe;
-  recipe.train = options;
+Status check_keys(const Recipe& recipe) {
   std::vector<std::string> keys;
   for (const UnusedKey& key : unused_keys(recipe)) keys.push_back(to_string(key));
   if (keys.empty()) return {};
   const std::string_view them = keys.size() == 1 ? "it" : "them";
-  return refuse(options.strategy,
+  return refuse(recipe.train.strategy,
                 fmt::format("does not use {}; leave {} out, or choose what uses {}",
                             fmt::join(keys, ", "), them, them));
+}
+
+Status check_keys(const TrainerOptions& options) {
+  Recipe recipe;
+  recipe.train = options;
+  for (const UnusedKey& key : unused_keys(recipe)) {
+    if (key.choice_of != kKind) leave_out(*key.field, recipe);
+  }
+  return check_keys(recipe);
 }
 
 }  // namespace stormo::train

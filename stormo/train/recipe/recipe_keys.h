@@ -29,7 +29,9 @@ void leave_out_unused(Recipe& recipe);
 /// "strategy.bound (of strategy.policy=ssp)".
 std::string to_string(const UnusedKey& key);
 
-/// kInvalidArgument names all keys of the options that change nothing, as recipes call them.
+/// kInvalidArgument names all keys that change nothing.
+Status check_keys(const Recipe& recipe);
+/// The same of a program's options, as recipes call them. It may hold values for several policies.
 Status check_keys(const TrainerOptions& options);
 
 }  // namespace stormo::train

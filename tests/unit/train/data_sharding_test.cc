@@ -184,7 +184,9 @@ class EachStrategy : public DataSharding, public testing::WithParamInterface<Str
 // A batch of 8 leaves 7 samples for the last step of an epoch; 8 steps end in the second epoch.
 TEST_P(EachStrategy, ResumesAsIfNothingHadEndedIt) {
   options.strategy.kind = GetParam();
-  options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
+  if (GetParam() == Strategy::Kind::kParameterServer) {
+    options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
+  }
   for (const Sharding sharding :
        {Sharding::kContiguous, Sharding::kStratified, Sharding::kStrictStratified}) {
     options.sharding = sharding;

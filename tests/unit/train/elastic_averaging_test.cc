@@ -240,6 +240,8 @@ std::vector<torch::Tensor> train_alone(const torch::Tensor& h, const torch::Tens
   std::vector<torch::Tensor> out;
   auto group = comm::make_inproc_group(1).take_or_throw();
   options.strategy = {.kind = Strategy::Kind::kOneDevice};
+  options.elastic = {};
+  options.servers = {};
   const auto module = std::make_shared<Quadratic>(start, h);
   Trainer trainer(*group[0], task_of(module), std::make_shared<test::ToyDataset>(8), {}, options);
   trainer.on_action([&](const plan::Action& a) {
@@ -332,7 +334,7 @@ TEST_F(ElasticAveraging, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(refused(), HasSubstr("give at least 1 worker, and a period"));
   exchange_every(1);
   options.gradients.bucket_bytes = 1024;
-  EXPECT_THAT(refused(), HasSubstr("this strategy has none"));
+  EXPECT_THAT(refused(), HasSubstr("does not use strategy.bucket_bytes"));
   options.gradients.bucket_bytes = 0;
   options.servers.processes = 1;
   EXPECT_THAT(refused(), HasSubstr("give it a session"));

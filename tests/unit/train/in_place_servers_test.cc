@@ -42,6 +42,7 @@ TEST_F(InPlaceServers, OneWorkerIsOneProcessBitForBit) {
   for (const Rule kind : {Rule::kSgd, Rule::kAdagrad}) {
     options.optimizer.kind = kind;
     options.strategy = {.kind = Strategy::Kind::kOneDevice};
+    options.servers = {};
     const Outcome alone = run(1);
     in_place();
     for (const int servers : {1, 3}) {

@@ -74,9 +74,10 @@ TEST_F(ParameterServer, SyncIsTheMirroredRun) {
   for (const auto kind : {OptimizerOptions::Kind::kSgd, OptimizerOptions::Kind::kAdamW,
                           OptimizerOptions::Kind::kLars, OptimizerOptions::Kind::kLamb}) {
     options.optimizer.kind = kind;
-    options.servers.policy.kind = Policy::kSync;
+    options.servers = {};
     options.strategy.kind = Strategy::Kind::kMirrored;
     const Outcome mirrored = run(3);
+    options.servers.policy.kind = Policy::kSync;
     options.strategy.kind = Strategy::Kind::kParameterServer;
     for (const int servers : {0, 1, 6}) {
       options.servers.count = servers;
@@ -179,20 +180,24 @@ TEST_P(EachPolicy, ResumesBitForBit) {
 
 TEST_F(ParameterServer, ItsCheckpointIsThatOfAnyStrategy) {
   options.optimizer = {.kind = OptimizerOptions::Kind::kAdam, .lr = 0.01};
-  options.servers.policy.kind = Policy::kSync;
-  options.strategy.kind = Strategy::Kind::kMirrored;
+  const auto use = [&](Strategy::Kind kind) {
+    options.strategy.kind = kind;
+    const bool served = kind == Strategy::Kind::kParameterServer;
+    options.servers.policy.kind = served ? Policy::kSync : Policy::kAsync;
+  };
+  use(Strategy::Kind::kMirrored);
   const Outcome unbroken = run(2);
   const auto two_parts = [&](Strategy::Kind first, Strategy::Kind second) {
     options.checkpoint = {.directory = folder};
     options.steps = 10;
     options.resume = false;
     options.overwrite = true;
-    options.strategy.kind = first;
+    use(first);
     (void)run(2);
     options.overwrite = false;
     options.resume = true;
     options.steps = 20;
-    options.strategy.kind = second;
+    use(second);
     return run(2).values;
   };
   using Kind = Strategy::Kind;
@@ -237,7 +242,7 @@ TEST_F(ParameterServer, RefusesWhatCannotBe) {
   options.servers = {};
   options.optimizer.kind = OptimizerOptions::Kind::kSgd;
   options.gradients.bucket_bytes = 1024;
-  EXPECT_THAT(refused(2), HasSubstr("this strategy has none"));
+  EXPECT_THAT(refused(2), HasSubstr("does not use strategy.bucket_bytes"));
 }
 
 TEST_F(ParameterServer, NormsAreOfWholeParameters) {
@@ -298,6 +303,7 @@ TEST_F(ParameterServer, AdaptiveDelayCompensationResumesBitForBit) {
   EXPECT_EQ(run_to(12, true).end.weights_hash, unbroken.end.weights_hash);
   // the mean square is of no optimizer
   options.strategy.kind = Strategy::Kind::kMirrored;
+  options.servers = {};
   in_loss = {};
   EXPECT_EQ(run_to(16, true).end.steps, 16);
   options.strategy.kind = Strategy::Kind::kOneDevice;

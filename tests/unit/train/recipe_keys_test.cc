@@ -120,6 +120,10 @@ TEST(RecipeKeys, OptionsOfAProgramAreJudgedAlike) {
   options.servers.count = 0;
   options.strategy.kind = Strategy::Kind::kParameterAveraging;
   EXPECT_TRUE(check_keys(options).ok());
+  options = {};
+  options.strategy.kind = Strategy::Kind::kParameterServer;
+  options.servers.policy.bound = 5;
+  EXPECT_TRUE(check_keys(options).ok()) << "of another policy";
 }
 
 TEST(RecipeKeys, KeysOfAReplacedChoiceAreLeftOut) {

@@ -2,6 +2,7 @@
 // share, and in processes of their own.
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -29,9 +30,11 @@ class ServedRows : public test::WordsRun {
   ServedRows() { options.servers.policy.kind = Policy::kSync; }
 
   Outcome run_alone() {
+    const ServerOptions servers = std::exchange(options.servers, {});
     options.strategy.kind = Strategy::Kind::kOneDevice;
     const Outcome alone = run(1);
     options.strategy.kind = Strategy::Kind::kParameterServer;
+    options.servers = servers;
     return alone;
   }
   /// Two workers, each with a world of its own.
