@@ -240,7 +240,8 @@ Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline
   begin_push(gradient, by);
   if (!push_) return check_rows(pieces_, gradient);
   Result<std::string> reply = link_->finish(std::exchange(push_, nullptr));
-  parts_.clear();  // replies come in order
+  // replies come in order
+  parts_.clear();
   if (reply.status().code() == Code::kNotFound) {  // the server has forgotten the parts
     PushedGradient whole = gradient;
     whole.sent = {};
