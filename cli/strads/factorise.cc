@@ -101,9 +101,10 @@ Result<StradsProgram> make_program(const FactoriseArguments& a, int processes) {
                    .rotation = Factorisation::rotation(made.rank, a.inner)},
       .conflicts = nullptr,
       .loop = {.rounds = a.passes * pass, .every = pass},
-      .worker = [problem](int worker, int workers) -> StradsWorker {
+      .worker = [problem](int worker,
+                          int workers) -> Result<std::unique_ptr<strads::BlockProgram>> {
         STORMO_ASSIGN_OR_RETURN(auto part, Factorisation::make(*problem, worker, workers));
-        return StradsWorker(std::move(part));
+        return std::unique_ptr<strads::BlockProgram>(std::move(part));
       },
       .facts = [problem] { return strads::identity_of(problem->ratings); },
       .write =

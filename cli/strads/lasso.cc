@@ -117,9 +117,10 @@ Result<StradsProgram> make_program(const LassoArguments& a, int processes) {
                .every = a.schedule.every.value_or(0),
                .updates = columns,
                .tolerance = a.tolerance},
-      .worker = [problem](int worker, int workers) -> StradsWorker {
+      .worker = [problem](int worker,
+                          int workers) -> Result<std::unique_ptr<strads::BlockProgram>> {
         STORMO_ASSIGN_OR_RETURN(auto part, Lasso::make(*problem, worker, workers));
-        return StradsWorker(std::move(part));
+        return std::unique_ptr<strads::BlockProgram>(std::move(part));
       },
       .facts = [problem] { return strads::identity_of(*problem); },
       .write =

@@ -46,21 +46,18 @@ void CountingOptions::check(std::vector<std::string>& wrong) const {
   }
 }
 
-std::string CountingOptions::text() const {
-  std::string text;
-  for (const Row& row : all_) text += fmt::format("{} {}\n", row.flag, row.text());
-  return text;
+std::vector<comm::Fact> CountingOptions::facts() const {
+  std::vector<comm::Fact> facts;
+  for (const Row& row : all_) facts.push_back({row.flag, row.text()});
+  return facts;
 }
 
-std::string CountingOptions::text_of(std::int64_t value) { return std::to_string(value); }
 std::string CountingOptions::text_of(double value) { return fmt::format("{}", value); }
-std::string CountingOptions::text_of(const std::optional<std::int64_t>& value) {
-  return value ? text_of(*value) : "(default)";
-}
 
 void add_common(CLI::App& command, StradsArguments& a, const char* seeded) {
   a.counting.add(command, "--seed", a.seed, seeded)->check(at_least(0));
   command.add_flag("--json", a.json, "One JSON object per judgement on stdout, and one at the end");
+  command.add_flag("--dry-run", a.dry_run, "Print the plan of a round, start nothing");
   auto* simulated = command.add_option("--virtual", a.virtual_workers,
                                        "Number of workers in virtual time, in one process");
   command.add_option("--compute", a.compute, "Virtual time of a worker for its part of a block")
@@ -112,6 +109,11 @@ void add_schedule(CLI::App& command, StradsArguments& common, ScheduleArguments&
         fmt::format("Rounds between judgements; default: {}", words.every), from(1, kMost));
 }
 
+int workers_of(const StradsArguments& a, std::vector<std::string>& wrong) {
+  const launch::HostShare last = place_of_ranks(a.launch, wrong).back();
+  return std::max(1, a.virtual_workers.value_or(last.first_rank + last.ranks));
+}
+
 void check_common(const StradsArguments& a, const ScheduleArguments* schedule, std::int64_t rows,
                   std::vector<std::string>& wrong) {
   const auto need = [&wrong](bool holds, const std::string& text) {
@@ -125,11 +127,9 @@ void check_common(const StradsArguments& a, const ScheduleArguments* schedule, s
     need(!schedule->cyclic || schedule->depth == 0,
          "--depth: a cycle has one round in flight; give 0");
   }
-  int workers = 0;
-  for (const launch::HostShare& share : place_of_ranks(a.launch, wrong)) workers += share.ranks;
+  const int workers = workers_of(a, wrong);
   if (a.virtual_workers) {
     const Need most = from(1, 1024);
-    workers = std::max(*a.virtual_workers, 1);
     const bool possible = most.holds(*a.virtual_workers);
     need(possible, fmt::format("--virtual: {} {}", *a.virtual_workers, most.otherwise));
     need(!a.launch.wants_launch(), "--virtual: workers are simulated in one process; no -n or -H");

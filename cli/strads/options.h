@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <cli/launch_flags.h>
+#include <stormo/comm/agreement/agreement.h>
 #include <stormo/protocol/strads/scheduler.h>
 #include <stormo/protocol/strads/virtual_rounds.h>
 
@@ -46,15 +47,16 @@ class CountingOptions {
 
   /// Adds what is wrong to `wrong`, one line each.
   void check(std::vector<std::string>& wrong) const;
-  /// One line for each.
-  std::string text() const;
+  std::vector<comm::Fact> facts() const;
 
  private:
-  static std::string text_of(std::int64_t value);
   static std::string text_of(double value);
-  static std::string text_of(const std::optional<std::int64_t>& value);
-  static std::string text_of(int value) { return text_of(std::int64_t{value}); }
+  static std::string text_of(int value) { return std::to_string(value); }
+  static std::string text_of(std::int64_t value) { return std::to_string(value); }
   static std::string text_of(std::uint64_t value) { return std::to_string(value); }
+  static std::string text_of(const std::optional<std::int64_t>& value) {
+    return value ? text_of(*value) : "(default)";
+  }
 
   struct Row {
     const char* flag;
@@ -77,6 +79,7 @@ struct StradsArguments {
   std::uint64_t seed = 1;
   std::string out;
   bool json = false;
+  bool dry_run = false;
 };
 /// `seeded`: what --seed is of.
 inline constexpr const char* kSeededData = "Of made data, first values and draws";
@@ -114,6 +117,8 @@ struct StradsTrainArguments {
   bool resume = false, overwrite = false;
 };
 
+/// In virtual time, or ranks that -n and -H ask for.
+int workers_of(const StradsArguments& a, std::vector<std::string>& wrong);
 /// Adds everything that is wrong with the words of a command to `wrong`, one line each. `rows`: of
 /// the data; 0: not known. `schedule`: null where nothing is drawn.
 void check_common(const StradsArguments& a, const ScheduleArguments* schedule, std::int64_t rows,

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <string_view>
 
 #include <cli/plan/output.h>
@@ -54,7 +53,7 @@ class Reporter {
       object["updates_per_s"] = rate;
       object["order"] = fmt::format("{:016x}", run_.order_hash());
       object["values"] = fmt::format("{:016x}", hash);
-      if (run_.simulated() != nullptr) object["waited"] = waited();
+      if (run_.simulated() != nullptr) object["waited"] = run_.simulated()->waited_share();
       for (const auto& [name, value] : figures) object[name] = value;
       print_json(object);
       return;
@@ -66,7 +65,8 @@ class Reporter {
                                static_cast<double>(std::max<std::int64_t>(rounds, 1)),
                            rate));
     if (run_.simulated() != nullptr) {
-      print_line(fmt::format("workers waited for {:.1f} % of virtual time", 100 * waited()));
+      print_line(fmt::format("workers waited for {:.1f} % of virtual time",
+                             100 * run_.simulated()->waited_share()));
     }
     for (const auto& [name, value] : figures) print_line(fmt::format("{}: {:.6g}", name, value));
   }
@@ -81,16 +81,6 @@ class Reporter {
     if (judged.now.gap) object["gap"] = *judged.now.gap;
     if (run_.simulated() != nullptr) object["virtual_s"] = seconds(run_.simulated()->time());
     return object;
-  }
-
-  /// Mean share over the workers; 0 when no time has passed.
-  double waited() const {
-    const Duration time = run_.simulated()->time();
-    if (time == Duration::zero()) return 0;
-    const auto& all = run_.simulated()->waited();
-    const double sum = std::accumulate(
-        all.begin(), all.end(), 0.0, [](double before, Duration w) { return before + seconds(w); });
-    return sum / (static_cast<double>(all.size()) * seconds(time));
   }
 
   const strads::RoundsRun& run_;

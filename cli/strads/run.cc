@@ -6,10 +6,10 @@
 #include <utility>
 
 #include <cli/engine.h>
-#include <cli/strads/agreement.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/strads/data_files.h>
+#include <stormo/strads/round_plan.h>
 
 namespace stormo::cli {
 namespace {
@@ -40,28 +40,36 @@ int ranks_here(const LaunchFlags& flags) {
 struct ReadyProgram {
   StradsProgram program;
   strads::RoundsRun rounds;
-  std::string facts;  // of the data
+  std::vector<comm::Fact> facts;  // of the data
 };
+
+/// Prints the plan; returns the exit code.
+int dry_run(const StradsArguments& a, const StradsMaker& maker) {
+  Wrong said_by_check;
+  const int workers = workers_of(a, said_by_check);
+  const auto plan = [&]() -> Result<plan::StepPlan> {
+    STORMO_ASSIGN_OR_RETURN(const StradsProgram program, maker.make(1));
+    STORMO_ASSIGN_OR_RETURN(const auto worker, program.worker(0, workers));
+    return strads::round_plan(worker->variables(), workers, program.schedule, program.loop);
+  }();
+  if (!plan.ok()) return fail_strads(maker.name, plan.status());
+  fmt::print("{}", to_text(*plan));
+  return kExitOk;
+}
 
 /// In virtual time this process has all workers.
 Result<ReadyProgram> make_ready(comm::Communicator& world, const StradsArguments& a,
                                 const StradsMaker& maker) {
   STORMO_ASSIGN_OR_RETURN(StradsProgram program, maker.make(world.local_size()));
-  STORMO_ASSIGN_OR_RETURN(auto scheduler,
-                          protocol::Scheduler::make(program.schedule, program.conflicts));
-  std::vector<std::unique_ptr<strads::BlockProgram>> here;
-  const bool simulates = a.virtual_workers.has_value();
-  const int count = a.virtual_workers.value_or(world.size());
-  for (int w = simulates ? 0 : world.rank(); w < (simulates ? count : world.rank() + 1); ++w) {
-    STORMO_ASSIGN_OR_RETURN(auto worker, program.worker(w, count));
-    here.push_back(std::move(worker));
-  }
-  std::string facts = world.size() > 1 ? program.facts() : "";
+  STORMO_ASSIGN_OR_RETURN(auto workers,
+                          strads::Workers::make(world, a.virtual_workers, program.worker));
+  std::vector<comm::Fact> facts;
+  if (world.size() > 1) facts = program.facts();
   program.worker = nullptr;  // both hold the data
   program.facts = nullptr;
-  strads::Workers workers = simulates ? strads::Workers(std::move(here))
-                                      : strads::Workers(world, std::move(here.front()));
-  strads::RoundsRun rounds(std::move(workers), std::move(scheduler), virtual_cluster(a));
+  STORMO_ASSIGN_OR_RETURN(
+      auto rounds, strads::begin_rounds(std::move(workers), program.schedule, program.conflicts,
+                                        program.loop, virtual_cluster(a)));
   return ReadyProgram{std::move(program), std::move(rounds), std::move(facts)};
 }
 
@@ -69,12 +77,13 @@ Result<ReadyProgram> make_ready(comm::Communicator& world, const StradsArguments
 Result<ReadyProgram> agree_and_make_ready(comm::Communicator& world, const StradsArguments& a,
                                           const StradsMaker& maker) {
   // no rank takes memory before all have looked how much there is
-  const Status enough = maker.check_memory(world.local_size());
-  const std::string options = fmt::format("stormo strads {}\n{}", maker.name, a.counting.text());
-  STORMO_RETURN_IF_ERROR(agree_on(world, enough.ok() ? Result<std::string>(options) : enough));
-  Result<ReadyProgram> ready = make_ready(world, a, maker);
+  std::vector<comm::Fact> options = a.counting.facts();
+  options.insert(options.begin(), {"program", maker.name});
   STORMO_RETURN_IF_ERROR(
-      agree_on(world, ready.ok() ? Result<std::string>(ready->facts) : ready.status()));
+      comm::check_agreement(world, std::move(options), maker.check_memory(world.local_size())));
+  Result<ReadyProgram> ready = make_ready(world, a, maker);
+  STORMO_RETURN_IF_ERROR(comm::check_agreement(
+      world, ready.ok() ? std::move(ready->facts) : std::vector<comm::Fact>(), ready.status()));
   return ready;
 }
 
@@ -137,6 +146,7 @@ int run_program(const StradsArguments& a, const StradsMaker& maker, const Invoca
   if (!wrong.empty()) {
     return fail_strads(maker.name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
   }
+  if (a.dry_run) return dry_run(a, maker);
   if (is_rank || simulates || !a.launch.wants_launch()) return run_as_rank(*place, a, maker);
   launch.output = launch::OutputMode::kRaw;
   return launch_copies(std::move(launch), invocation, "strads");

@@ -14,8 +14,6 @@
 
 namespace stormo::cli {
 
-using StradsWorker = Result<std::unique_ptr<strads::BlockProgram>>;
-
 /// A program of `stormo strads` with the whole of its data.
 struct StradsProgram {
   std::string heading;  ///< what is computed, for people: one line without its end
@@ -23,9 +21,9 @@ struct StradsProgram {
   std::shared_ptr<const protocol::Conflicts> conflicts;
   strads::LoopOptions loop;
   /// A worker with its rows.
-  std::function<StradsWorker(int worker, int workers)> worker;
-  /// What says that ranks have the same data: hashes, one line each. Cost: all data once.
-  std::function<std::string()> facts;
+  strads::Workers::MakeWorker worker;
+  /// What says that ranks have the same data: hashes. Cost: all data once.
+  std::function<std::vector<comm::Fact>()> facts;
   /// Writes what the user has asked for.
   std::function<Status(const strads::BlockValues& values)> write;
 };

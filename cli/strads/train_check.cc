@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,66 +11,12 @@
 #include <cli/train/check.h>
 #include <stormo/base/printable.h>
 #include <stormo/launch/process/available_memory.h>
-#include <stormo/train/recipe/recipe_schema.h>
+#include <stormo/train/blocks/block_recipe.h>
 
 namespace stormo::cli {
 namespace {
 
 using Wrong = std::vector<std::string>;
-
-/// Keys and beginnings of keys that mean what they mean for `stormo train`.
-constexpr std::string_view kSupported[] = {"schema_version",
-                                           "name",
-                                           "precision",
-                                           "threads",
-                                           "model.",
-                                           "data.",
-                                           "train.steps",
-                                           "train.epochs",
-                                           "train.global_batch",
-                                           "train.loss",
-                                           "train.seed",
-                                           "optimizer.lr",
-                                           "checkpoint.access",
-                                           "checkpoint.directory",
-                                           "checkpoint.every",
-                                           "checkpoint.keep"};
-/// Of these, the ones that mean nothing here.
-constexpr std::string_view kUnsupported[] = {"model.sparse",          "data.parts",
-                                             "data.sharding",         "data.bins",
-                                             "data.balance_by_speed", "data.threads"};
-
-bool is_supported(std::string_view key) {
-  const auto begins = [key](std::string_view part) { return key.starts_with(part); };
-  return std::ranges::any_of(kSupported, begins) && std::ranges::none_of(kUnsupported, begins);
-}
-
-/// Keys that a recipe gives and that would be ignored; defaults are right.
-void check_keys(const train::ParsedRecipe& parsed, Wrong& wrong) {
-  const train::Recipe defaults;
-  for (const train::RecipeField& field : train::recipe_fields()) {
-    if (!parsed.origins.contains(field.key) || is_supported(field.key)) continue;
-    const std::string value = train::format_value(field, parsed.recipe);
-    const std::string is_default = train::format_value(field, defaults);
-    if (value == is_default) continue;
-    wrong.push_back(fmt::format("{}training by blocks has no {}; leave it out, or write {}={}",
-                                parsed.at(field.key), value, field.key, is_default));
-  }
-  if (parsed.recipe.precision != "float32" && parsed.recipe.precision != "float64") {
-    wrong.push_back(parsed.at("precision") + "training by blocks has float32 and float64 only");
-  }
-}
-
-/// Pairs of blocks that conflicts may have: those of the same parameter.
-double possible_pairs(const torch::nn::Module& module, std::int64_t units) {
-  double pairs = 0;
-  for (const torch::Tensor& p : module.parameters()) {
-    if (p.dim() < 2) continue;
-    const auto blocks = static_cast<double>((p.size(0) + units - 1) / units);
-    pairs += blocks * (blocks - 1) / 2;
-  }
-  return pairs;
-}
 
 void check_module(const torch::nn::Module& module, const StradsTrainArguments& a, int workers,
                   Wrong& wrong) {
@@ -81,21 +25,13 @@ void check_module(const torch::nn::Module& module, const StradsTrainArguments& a
         "model.kind: this model has running statistics, which training by blocks has not; choose "
         "another one");
   }
-  constexpr double kBytes = 24;  // of a pair: found, of either block
-  const double bytes = kBytes * possible_pairs(module, a.units) * workers;
+  const double bytes = train::bytes_of_conflicts(module, a.units) * workers;
   if (a.schedule.checks() && bytes > static_cast<double>(launch::available_memory())) {
     wrong.push_back(
         fmt::format("--units: conflicts of blocks of {} may need {:.3g} GB, more than the memory "
                     "that is available; raise it, or give --no-check",
                     a.units, bytes / 1e9));
   }
-}
-
-int workers_of(const StradsTrainArguments& a, std::optional<int> ranks, Wrong& wrong) {
-  if (a.common.virtual_workers) return *a.common.virtual_workers;
-  if (ranks) return *ranks;
-  const launch::HostShare last = place_of_ranks(a.common.launch, wrong).back();
-  return last.first_rank + last.ranks;
 }
 
 }  // namespace
@@ -116,8 +52,9 @@ Result<SoundTraining> check_training(const train::ParsedRecipe& parsed,
     wrong.emplace_back("--resume goes on from checkpoints, --overwrite replaces them; give one");
   }
   if (!parsed.readable) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
-  check_keys(parsed, wrong);
-  const int workers = std::max(1, workers_of(a, ranks, wrong));
+  for (std::string& error : train::check_block_recipe(parsed)) wrong.push_back(std::move(error));
+  const int asked = workers_of(a.common, wrong);
+  const int workers = a.common.virtual_workers ? asked : ranks.value_or(asked);
   for (std::string& error : train::check_recipe(parsed, workers)) wrong.push_back(std::move(error));
   if (a.resume && parsed.recipe.train.checkpoint.directory.empty()) {
     wrong.emplace_back(

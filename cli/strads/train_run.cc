@@ -16,7 +16,8 @@
 #include <cli/strads/train_check.h>
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
-#include <stormo/train/agreement/agreement.h>
+#include <stormo/comm/agreement/agreement.h>
+#include <stormo/strads/round_plan.h>
 #include <stormo/train/blocks/block_run.h>
 #include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/failure.h>
@@ -39,6 +40,39 @@ Result<int> signal_of_any_rank(comm::Communicator& world) {
   return static_cast<int>(std::ranges::max(all));
 }
 
+void say(const Status& status) {
+  fmt::print(stderr, "stormo {}: {}\n", kName, message_text(status.message()));
+}
+
+train::BlockTrainingOptions training_options(const StradsTrainArguments& a,
+                                             const SoundTraining& sound) {
+  const train::TrainerOptions& t = sound.recipe.train;
+  return {.rate = t.optimizer.lr, .batch = t.global_batch, .units = a.units, .seed = t.seed};
+}
+
+/// Prints the plan of a round; returns the exit code.
+int dry_run(const StradsTrainArguments& a, const train::ParsedRecipe& parsed) {
+  std::vector<std::string> said_by_check;
+  const int workers = workers_of(a.common, said_by_check);
+  const auto plan = [&]() -> Result<plan::StepPlan> {
+    STORMO_ASSIGN_OR_RETURN(const SoundTraining sound,
+                            check_training(parsed, a, workers, /*look_at_checkpoints=*/true));
+    STORMO_ASSIGN_OR_RETURN(const auto worker,
+                            train::BlockTraining::make(sound.task, *sound.data.train,
+                                                       training_options(a, sound), 0, workers));
+    return strads::round_plan(
+        worker->variables(), workers,
+        schedule_options(a.schedule, worker->blocks(), a.common.seed, a.schedule.round),
+        {.rounds = sound.rounds, .every = sound.every});
+  }();
+  if (!plan.ok()) {
+    say(plan.status());
+    return kExitUsage;
+  }
+  fmt::print("{}", to_text(*plan));
+  return kExitOk;
+}
+
 Result<std::unique_ptr<train::BlockRun>> begin(comm::Communicator& world,
                                                const StradsTrainArguments& a,
                                                const SoundTraining& sound) {
@@ -53,11 +87,11 @@ Result<std::unique_ptr<train::BlockRun>> begin(comm::Communicator& world,
       auto run,
       train::BlockRun::begin(
           world, std::move(tasks), *sound.data.train,
-          {.training =
-               {.rate = t.optimizer.lr, .batch = t.global_batch, .units = a.units, .seed = t.seed},
+          {.training = training_options(a, sound),
            .schedule =
                [&](auto blocks) { return schedule_options(s, blocks, a.common.seed, s.round); },
            .threshold = s.checks() ? std::optional(s.threshold) : std::nullopt,
+           .loop = {.rounds = sound.rounds, .every = sound.every},
            .simulated = virtual_cluster(a.common),
            .checkpoint = checkpoint_options(a, sound),
            .save_every = t.checkpoint.every}));
@@ -93,10 +127,6 @@ Result<StradsFigures> figures_of(comm::Communicator& world, const SoundTraining&
     if (result.r2) out.emplace_back(split.name + "_r2", *result.r2);
   }
   return out;
-}
-
-void say(const Status& status) {
-  fmt::print(stderr, "stormo {}: {}\n", kName, message_text(status.message()));
 }
 
 /// Says why a run has no end; returns the exit code.
@@ -147,8 +177,8 @@ int train_blocks(comm::Communicator& group, const StradsTrainArguments& a,
   return 128 + signal;
 }
 
-std::vector<train::Fact> facts_of(const StradsTrainArguments& a, const SoundTraining& run) {
-  std::vector<train::Fact> facts = train::recipe_facts(run.recipe);
+std::vector<comm::Fact> facts_of(const StradsTrainArguments& a, const SoundTraining& run) {
+  std::vector<comm::Fact> facts = train::recipe_facts(run.recipe);
   facts.push_back({"flags", schedule_text(a, run.every)});
   facts.push_back({"training samples", fmt::format("{}, {:016x}", run.data.train->size(),
                                                    run.data.train->fingerprint())});
@@ -160,8 +190,8 @@ int run_in(comm::Communicator& group, const StradsTrainArguments& a,
            const train::ParsedRecipe& parsed, bool launched) {
   const Result<SoundTraining> sound =
       check_training(parsed, a, group.size(), !launched && group.rank() == 0);
-  const Status agreed = train::check_agreement(
-      group, sound.ok() ? facts_of(a, *sound) : std::vector<train::Fact>(), sound.status());
+  const Status agreed = comm::check_agreement(
+      group, sound.ok() ? facts_of(a, *sound) : std::vector<comm::Fact>(), sound.status());
   if (!agreed.ok()) return end_with(agreed, group, "", launched);
   for (const std::string& warning : sound->data.warnings) {
     if (group.rank() == 0) fmt::print(stderr, "warning: {}\n", printable(warning));
@@ -175,6 +205,7 @@ int run_strads_train(const StradsTrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
   set_access(parsed.recipe.access);
   try {
+    if (a.common.dry_run) return dry_run(a, parsed);
     const auto place = find_place("stormo", a.common.launch).take_or_throw();
     if (place.source != "none" || !a.common.launch.wants_launch()) {
       World world = stormo::init(join_world("stormo", place).take_or_throw(),

@@ -22,6 +22,7 @@
 #include <stormo/base/printable.h>
 #include <stormo/base/version.h>
 #include <stormo/checkpoint/folder.h>
+#include <stormo/comm/agreement/agreement.h>
 #include <stormo/launch/environment.h>
 #include <stormo/observe/background_stream.h>
 #include <stormo/observe/csv_log.h>
@@ -29,7 +30,6 @@
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
 #include <stormo/server/worker/worker_session.h>
-#include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/initial_weights.h>
@@ -208,8 +208,8 @@ Status problem_of(const TrainRun& run, const comm::Communicator& group) {
   return text.empty() ? Status() : invalid_argument(std::move(text));
 }
 
-std::vector<train::Fact> facts_of(const TrainRun& run) {
-  std::vector<train::Fact> facts = train::recipe_facts(run.recipe);
+std::vector<comm::Fact> facts_of(const TrainRun& run) {
+  std::vector<comm::Fact> facts = train::recipe_facts(run.recipe);
   facts.insert(facts.begin(), {{"stormo", std::string(kVersion) + ", git " + kGitHash + ", " +
                                               kCompiler + ", " + kBuildType},
                                {"--trace", run.trace.empty() ? "no" : "yes"}});
@@ -236,8 +236,8 @@ Result<train::Task> new_task(const train::Recipe& recipe, const train::Preproces
 
 /// What ranks must have in common that have columns of the same samples. The Trainer compares it
 /// too, but after join_columns(), and not by these names.
-std::vector<train::Fact> sample_facts(const train::Recipe& recipe, const train::RecipeData& data) {
-  std::vector<train::Fact> facts;
+std::vector<comm::Fact> sample_facts(const train::Recipe& recipe, const train::RecipeData& data) {
+  std::vector<comm::Fact> facts;
   const auto add = [&](const std::string& split, const data::Dataset& samples) {
     facts.push_back({"rows of " + split, std::to_string(samples.size())});
     if (recipe.data.id.empty()) return;
@@ -253,9 +253,9 @@ Result<Prepared> prepare_columns(const TrainRun& run, comm::Communicator& group,
                                  train::TrainerOptions& options) {
   const train::Recipe& recipe = run.recipe;
   Result<train::RecipeData> own = train::load_columns(recipe, {group.rank(), group.size()});
-  std::vector<train::Fact> facts;
+  std::vector<comm::Fact> facts;
   if (own.ok()) facts = sample_facts(recipe, *own);
-  STORMO_RETURN_IF_ERROR(train::check_agreement(group, std::move(facts), own.status()));
+  STORMO_RETURN_IF_ERROR(comm::check_agreement(group, std::move(facts), own.status()));
   STORMO_ASSIGN_OR_RETURN(const train::JoinedColumns joined,
                           train::join_columns(group, recipe, own->preprocessing));
   own->preprocessing = joined.preprocessing;
@@ -285,12 +285,12 @@ struct Progress {
 Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Reports>& reports,
                           Progress& progress) {
   comm::Communicator& group = world.communicator();
-  STORMO_RETURN_IF_ERROR(train::check_agreement(group, facts_of(run), problem_of(run, group)));
+  STORMO_RETURN_IF_ERROR(comm::check_agreement(group, facts_of(run), problem_of(run, group)));
   train::TrainerOptions options = run.recipe.train;
   Result<Prepared> prepared = train::reads_columns(run.recipe, group.size())
                                   ? prepare_columns(run, group, options)
                                   : prepare(run);
-  STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
+  STORMO_RETURN_IF_ERROR(comm::check_agreement(group, {}, prepared.status()));
   auto& [data, task] = *prepared;
   if (begins_run(run, world)) {
     for (const auto* lines :

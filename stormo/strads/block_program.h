@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include <stormo/plan/model_shape.h>
+
 namespace stormo::strads {
 
 /// How good the values are now.
@@ -22,19 +24,27 @@ struct BlockValues {
 };
 
 /// One worker's part of a program whose variables are updated in blocks: its rows of the data, and
-/// the variables. Workers differ in their rows alone. What each computes in update() is added up
-/// over the workers, in their order. Not thread-safe.
+/// the variables. Workers differ in their rows alone. A round computes forward, loss and backward
+/// of a batch, each for its blocks; what backward() gives is added up over the workers, in their
+/// order. Not thread-safe.
 class BlockProgram {
  public:
   virtual ~BlockProgram() = default;
+  /// The variables that every worker has, as parameters of a plan.
+  virtual plan::ModelShape variables() const = 0;
   virtual std::int64_t blocks() const = 0;
 
   /// Numbers in a part of these blocks; equal for all workers. And in their new values.
   virtual std::size_t part_size(std::span<const std::int64_t> blocks) const = 0;
   virtual std::size_t value_size(std::span<const std::int64_t> blocks) const = 0;
-  /// Update: the worker's part. The variables stay as they are.
-  virtual void update(std::span<const std::int64_t> blocks, std::span<double> part) = 0;
-  /// Aggregate: the new values from the sums of all parts, and how much each block changes.
+  /// A program that has all of its rows in each round, and keeps how far its values are from them,
+  /// has nothing to do in the first three.
+  virtual void load() {}
+  virtual void forward(std::span<const std::int64_t> /*blocks*/) {}
+  virtual void loss() {}
+  /// The worker's part. The variables stay as they are.
+  virtual void backward(std::span<const std::int64_t> blocks, std::span<double> part) = 0;
+  /// The new values from the sums of all parts, and how much each block changes.
   virtual void aggregate(std::span<const std::int64_t> blocks, std::span<const double> sums,
                          std::span<double> values, std::span<double> changes) const = 0;
   /// Sets the new values.

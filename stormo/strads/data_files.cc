@@ -72,7 +72,7 @@ std::uint64_t hash_of(std::span<const double> values, std::uint64_t basis) {
   return fnv1a({reinterpret_cast<const char*>(values.data()), values.size_bytes()}, basis);
 }
 
-std::string identity_of(const LassoProblem& problem) {
+std::vector<comm::Fact> identity_of(const LassoProblem& problem) {
   std::uint64_t hash = hash_of({});
   for (std::int64_t c = 0; c < problem.x.columns(); ++c) {
     const auto column = problem.x.column(c);
@@ -81,17 +81,18 @@ std::string identity_of(const LassoProblem& problem) {
       hash = hash_of(std::array{static_cast<double>(row), value}, hash);
     }
   }
-  return fmt::format("X of {} rows and {} columns, hash {:016x}\ny of hash {:016x}",
-                     problem.x.rows(), problem.x.columns(), hash, hash_of(problem.y));
+  return {{"X", fmt::format("{} rows and {} columns, hash {:016x}", problem.x.rows(),
+                            problem.x.columns(), hash)},
+          {"y", fmt::format("hash {:016x}", hash_of(problem.y))}};
 }
 
-std::string identity_of(const Ratings& ratings) {
+std::vector<comm::Fact> identity_of(const Ratings& ratings) {
   std::uint64_t hash = hash_of({});
   for (const auto& [row, column, value] : ratings.known) {
     hash = hash_of(std::array{static_cast<double>(row), static_cast<double>(column), value}, hash);
   }
-  return fmt::format("{} known elements of {} rows and {} columns, hash {:016x}",
-                     ratings.known.size(), ratings.rows, ratings.columns, hash);
+  return {{"ratings", fmt::format("{} of {} rows and {} columns, hash {:016x}",
+                                  ratings.known.size(), ratings.rows, ratings.columns, hash)}};
 }
 
 }  // namespace stormo::strads

@@ -5,6 +5,7 @@
 #include <string>
 
 #include <stormo/base/status.h>
+#include <stormo/comm/agreement/agreement.h>
 #include <stormo/strads/block_program.h>
 #include <stormo/strads/lasso.h>
 #include <stormo/strads/ratings.h>
@@ -22,8 +23,8 @@ Status write_factors(const std::string& folder, std::int64_t rank, const BlockVa
 
 /// FNV-1a of numbers.
 std::uint64_t hash_of(std::span<const double> values, std::uint64_t basis = 0xcbf29ce484222325ull);
-/// Size and hash of data, to compare those of ranks: one line each. Cost: all data once.
-std::string identity_of(const LassoProblem& problem);
-std::string identity_of(const Ratings& ratings);
+/// Size and hash of data, to compare those of ranks. Cost: all data once.
+std::vector<comm::Fact> identity_of(const LassoProblem& problem);
+std::vector<comm::Fact> identity_of(const Ratings& ratings);
 
 }  // namespace stormo::strads

@@ -89,7 +89,7 @@ std::size_t Factorisation::value_size(std::span<const std::int64_t> blocks) cons
   return size;
 }
 
-void Factorisation::update(std::span<const std::int64_t> blocks, std::span<double> part) {
+void Factorisation::backward(std::span<const std::int64_t> blocks, std::span<double> part) {
   for (const std::int64_t block : blocks) {
     const std::size_t size = part_size({&block, 1});
     if (is_w(block)) {

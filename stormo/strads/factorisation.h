@@ -39,10 +39,14 @@ class Factorisation final : public BlockProgram {
   std::vector<double> w() const;
   std::vector<double> h() const;
 
+  /// H; a row of W is of whoever has the row of the matrix.
+  plan::ModelShape variables() const override {
+    return {{{.name = "factors", .parameters = {{"h", std::ssize(h()), DType::kFloat64}}}}};
+  }
   std::int64_t blocks() const override { return 2 * rank_; }
   std::size_t part_size(std::span<const std::int64_t> blocks) const override;
   std::size_t value_size(std::span<const std::int64_t> blocks) const override;
-  void update(std::span<const std::int64_t> blocks, std::span<double> part) override;
+  void backward(std::span<const std::int64_t> blocks, std::span<double> part) override;
   void aggregate(std::span<const std::int64_t> blocks, std::span<const double> sums,
                  std::span<double> values, std::span<double> changes) const override;
   void set(std::span<const std::int64_t> blocks, std::span<const double> values) override;

@@ -34,7 +34,7 @@ Lasso::Lasso(SparseColumns x, std::vector<double> y, std::vector<double> squares
       b_(squares_.size()),
       lambda_(lambda) {}
 
-void Lasso::update(std::span<const std::int64_t> blocks, std::span<double> part) {
+void Lasso::backward(std::span<const std::int64_t> blocks, std::span<double> part) {
   for (std::size_t i = 0; i < blocks.size(); ++i) part[i] = x_.dot(blocks[i], r_);
 }
 

@@ -33,6 +33,9 @@ class Lasso final : public BlockProgram {
 
   const std::vector<double>& coefficients() const { return b_; }
 
+  plan::ModelShape variables() const override {
+    return {{{.name = "lasso", .parameters = {{"b", blocks(), DType::kFloat64}}}}};
+  }
   std::int64_t blocks() const override { return x_.columns(); }
   std::size_t part_size(std::span<const std::int64_t> blocks) const override {
     return blocks.size();
@@ -40,7 +43,7 @@ class Lasso final : public BlockProgram {
   std::size_t value_size(std::span<const std::int64_t> blocks) const override {
     return blocks.size();
   }
-  void update(std::span<const std::int64_t> blocks, std::span<double> part) override;
+  void backward(std::span<const std::int64_t> blocks, std::span<double> part) override;
   void aggregate(std::span<const std::int64_t> blocks, std::span<const double> sums,
                  std::span<double> values, std::span<double> changes) const override;
   void set(std::span<const std::int64_t> blocks, std::span<const double> values) override;

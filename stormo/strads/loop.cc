@@ -17,17 +17,30 @@ Duration cpu_time() {
   return std::chrono::seconds(now.tv_sec) + Duration(now.tv_nsec);
 }
 
+/// Rounds for so many updates, of which each has `of_a_round`.
+std::int64_t rounds_for(std::int64_t updates, double of_a_round) {
+  const double rounds = std::ceil(static_cast<double>(updates) / of_a_round);
+  return std::max<std::int64_t>(static_cast<std::int64_t>(rounds), 1);
+}
+
+double largest_round(const protocol::ScheduleOptions& schedule) {
+  return static_cast<double>(std::min<std::int64_t>(schedule.round, schedule.blocks));
+}
+
+/// Rounds between two judgements, at least.
+std::int64_t least_period(int depth) {
+  constexpr std::int64_t kDrains = 20;  // a drain lets `depth` rounds go on without others
+  return depth == 0 ? 1 : kDrains * (depth + 1);
+}
+
 /// Rounds in total after which there are `updates` updates, if further rounds are as large as those
 /// done; at first, as large as a round may be. Equal on all ranks.
 std::int64_t rounds_until(const RoundsRun& run, std::int64_t updates) {
-  const protocol::ScheduleOptions& options = run.scheduler().options();
-  const auto done = static_cast<double>(run.scheduler().rounds_done());
+  const std::int64_t done = run.scheduler().rounds_done();
   const auto made = static_cast<double>(std::max<std::int64_t>(run.updates(), 1));
-  const auto most = static_cast<double>(std::min<std::int64_t>(options.round, options.blocks));
-  const double of_a_round = done > 0 ? made / done : most;
-  const auto missing = static_cast<double>(updates - run.updates());
-  return run.scheduler().rounds_done() +
-         std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(missing / of_a_round)), 1);
+  const double of_a_round =
+      done > 0 ? made / static_cast<double>(done) : largest_round(run.scheduler().options());
+  return done + rounds_for(updates - run.updates(), of_a_round);
 }
 
 /// kInterrupted when the run is to end.
@@ -52,9 +65,7 @@ Status go_on(RoundsRun& run, const LoopOptions& loop, const LoopEvents& events) 
     return go_on_to(run, events,
                     done + std::min(loop.every - done % loop.every, loop.rounds - done));
   }
-  constexpr std::int64_t kDrains = 20;  // a drain lets `depth` rounds go on without others
-  const int depth = run.scheduler().options().depth;
-  const std::int64_t least = done + (depth == 0 ? 1 : kDrains * (depth + 1));
+  const std::int64_t least = done + least_period(run.scheduler().options().depth);
   const std::int64_t updates = run.updates() + loop.updates;
   while (run.updates() < updates && run.scheduler().rounds_done() < loop.rounds) {
     const std::int64_t next = std::max(rounds_until(run, updates), least);
@@ -64,6 +75,11 @@ Status go_on(RoundsRun& run, const LoopOptions& loop, const LoopEvents& events) 
 }
 
 }  // namespace
+
+std::int64_t first_period(const LoopOptions& loop, const protocol::ScheduleOptions& schedule) {
+  if (loop.every > 0) return loop.every;
+  return std::max(rounds_for(loop.updates, largest_round(schedule)), least_period(schedule.depth));
+}
 
 Result<Judged> run_loop(RoundsRun& run, const LoopOptions& loop, const LoopEvents& events) {
   const RealClock clock;

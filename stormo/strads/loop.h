@@ -21,6 +21,9 @@ struct LoopOptions {
   double tolerance = 0;  ///< ends when gap <= tolerance * objective
 };
 
+/// Rounds until the first judgement behind the first round, if rounds are as large as they may be.
+std::int64_t first_period(const LoopOptions& loop, const protocol::ScheduleOptions& schedule);
+
 /// A judgement, and the time that rounds took, without judgements.
 struct Judged {
   Judgement now;

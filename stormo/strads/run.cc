@@ -4,8 +4,23 @@
 #include <utility>
 
 #include <stormo/base/rng.h>
+#include <stormo/plan/bad_plan.h>
+#include <stormo/strads/round_plan.h>
 
 namespace stormo::strads {
+namespace {
+
+/// Of the parts of all workers, in their order.
+std::vector<double> sums_of(std::span<const double> all, int workers) {
+  const std::size_t size = all.size() / static_cast<std::size_t>(workers);
+  std::vector<double> sums(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size));
+  for (std::size_t at = size; at < all.size(); at += size) {
+    for (std::size_t i = 0; i < size; ++i) sums[i] += all[at + i];
+  }
+  return sums;
+}
+
+}  // namespace
 
 Workers::Workers(comm::Communicator& world, std::unique_ptr<BlockProgram> program)
     : world_(&world) {
@@ -15,29 +30,43 @@ Workers::Workers(comm::Communicator& world, std::unique_ptr<BlockProgram> progra
 Workers::Workers(std::vector<std::unique_ptr<BlockProgram>> programs)
     : here_(std::move(programs)) {}
 
+Result<Workers> Workers::make(comm::Communicator& world, std::optional<int> simulated,
+                              const MakeWorker& make) {
+  std::vector<std::unique_ptr<BlockProgram>> here;
+  for (int w = 0; w < simulated.value_or(1); ++w) {
+    STORMO_ASSIGN_OR_RETURN(auto program,
+                            simulated ? make(w, *simulated) : make(world.rank(), world.size()));
+    here.push_back(std::move(program));
+  }
+  return simulated ? Workers(std::move(here)) : Workers(world, std::move(here.front()));
+}
+
 int Workers::count() const {
   return world_ != nullptr ? world_->size() : static_cast<int>(here_.size());
 }
 
-Status Workers::gather(std::size_t size, const Fill& fill, bool later, Gathering& into) const {
-  into.all.resize(size * static_cast<std::size_t>(count()));
-  if (world_ == nullptr) {
-    for (std::size_t w = 0; w < here_.size(); ++w) {
-      fill(*here_[w], std::span(into.all).subspan(size * w, size));
-    }
-    return {};
+std::vector<double> Workers::parts(std::size_t size, const Fill& fill) const {
+  std::vector<double> parts(size * here_.size());
+  for (std::size_t w = 0; w < here_.size(); ++w) {
+    fill(*here_[w], std::span(parts).subspan(size * w, size));
   }
-  into.mine.resize(size);
-  fill(first(), into.mine);
-  if (!later) return world_->all_gather(into.mine, into.all);
-  into.done = world_->all_gather_async(into.mine, into.all);
-  return {};
+  return parts;
+}
+
+comm::Work Workers::gather(std::vector<double>& parts, std::vector<double>& all, bool later) const {
+  if (world_ == nullptr) {
+    all = std::move(parts);
+    return comm::Work::completed({});
+  }
+  all.resize(parts.size() * static_cast<std::size_t>(count()));
+  if (later) return world_->all_gather_async(parts, all);
+  return comm::Work::completed(world_->all_gather(parts, all));
 }
 
 Result<std::vector<double>> Workers::sum(std::size_t size, const Fill& fill) const {
-  Gathering parts;
-  STORMO_RETURN_IF_ERROR(gather(size, fill, /*later=*/false, parts));
-  return sums_of(parts.all);
+  std::vector<double> mine = parts(size, fill), all;
+  STORMO_RETURN_IF_ERROR(gather(mine, all, /*later=*/false).wait());
+  return sums_of(all, count());
 }
 
 Result<BlockValues> Workers::values() const {
@@ -57,67 +86,99 @@ Result<BlockValues> Workers::values() const {
   return all;
 }
 
-std::vector<double> Workers::sums_of(std::span<const double> all) const {
-  const std::size_t size = all.size() / static_cast<std::size_t>(count());
-  std::vector<double> sums(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size));
-  for (std::size_t at = size; at < all.size(); at += size) {
-    for (std::size_t i = 0; i < size; ++i) sums[i] += all[at + i];
-  }
-  return sums;
-}
-
-RoundsRun::RoundsRun(Workers workers, protocol::Scheduler scheduler,
-                     std::optional<protocol::VirtualWorkers> simulated)
-    : workers_(std::move(workers)), scheduler_(std::move(scheduler)) {
-  if (simulated) time_.emplace(std::move(*simulated), workers_.count());
+Result<RoundsRun> RoundsRun::make(Workers workers, protocol::Scheduler scheduler,
+                                  plan::StepPlan plan,
+                                  std::optional<protocol::VirtualWorkers> simulated) {
+  STORMO_RETURN_IF_ERROR(check_round_plan(plan, workers.count(), scheduler.options().depth));
+  RoundsRun run(std::move(workers), std::move(scheduler), std::move(plan));
+  if (simulated) run.time_.emplace(std::move(*simulated), run.workers_.count());
+  return run;
 }
 
 RoundsRun::~RoundsRun() {
-  for (Gathering& pending : gathering_) (void)pending.done.wait();
+  for (Round& pending : rounds_) (void)pending.reduced.wait();
 }
 
 Status RoundsRun::go_on(std::int64_t rounds) {
   if (scheduler_.rounds_done() >= rounds) return {};
   if (time_) STORMO_RETURN_IF_ERROR(time_->start());
-  while (scheduler_.rounds_done() < rounds) {
-    while (scheduler_.may_begin() && scheduler_.rounds_begun() < rounds) {
-      STORMO_RETURN_IF_ERROR(begin());
-    }
-    STORMO_RETURN_IF_ERROR(end_oldest());
-  }
+  while (scheduler_.rounds_begun() < rounds) STORMO_RETURN_IF_ERROR(step(/*finishing=*/0));
+  // the steps that would follow, without rounds of their own
+  for (int n = 1; n <= longest_delay(plan_); ++n) STORMO_RETURN_IF_ERROR(step(n));
+  rounds_.clear();
   return time_ ? time_->finish() : Status();
 }
 
-Status RoundsRun::begin() {
-  const std::vector<std::int64_t>& blocks = scheduler_.begin();
-  updates_ += std::ssize(blocks);
-  order_hash_ =
-      fnv1a({reinterpret_cast<const char*>(blocks.data()), blocks.size() * sizeof(blocks[0])},
-            order_hash_);
-  if (time_) STORMO_RETURN_IF_ERROR(time_->begin(blocks.size()));
-  return workers_.gather(
-      workers_.first().part_size(blocks),
-      [&](BlockProgram& program, std::span<double> part) { program.update(blocks, part); },
-      /*later=*/scheduler_.options().depth > 0, gathering_.emplace_back());
+/// `finishing`: steps since the last load.
+Status RoundsRun::step(int finishing) {
+  if (finishing == 0) rounds_.emplace_front();
+  for (const plan::Action& a : plan_.actions) {
+    const int loaded_later = a.delay - finishing;
+    const bool is_there = loaded_later >= 0 && loaded_later < std::ssize(rounds_);
+    if (row_of(a.kind).all_batches || !is_there) continue;
+    STORMO_RETURN_IF_ERROR(execute(a, rounds_[static_cast<std::size_t>(loaded_later)]));
+    done_(a);
+  }
+  if (std::ssize(rounds_) > longest_delay(plan_)) rounds_.pop_back();
+  return {};
 }
 
-Status RoundsRun::end_oldest() {
-  const std::vector<std::int64_t> blocks = scheduler_.in_flight().front();
-  STORMO_RETURN_IF_ERROR(gathering_.front().done.wait());
+Status RoundsRun::execute(const plan::Action& action, Round& round) {
+  using enum plan::ActionKind;
+  switch (action.kind) {
+    case kLoad: each([](BlockProgram& p) { p.load(); }); break;
+    case kChoose: return choose(round);
+    case kForward: each([&](BlockProgram& p) { p.forward(round.blocks); }); break;
+    case kLoss: each([](BlockProgram& p) { p.loss(); }); break;
+    case kBackward: backward(round); break;
+    case kAllReduce:
+      round.reduced = workers_.gather(round.parts, round.all, action.asynchronous);
+      return action.asynchronous ? Status() : round.reduced.wait();
+    case kUpdate: return update(round);
+    default: return plan::bad("a round has no such action");  // check_round_plan() has refused it
+  }
+  return {};
+}
+
+void RoundsRun::each(const std::function<void(BlockProgram&)>& compute) const {
+  for (const auto& program : workers_.here()) compute(*program);
+}
+
+Status RoundsRun::choose(Round& round) {
+  round.blocks = scheduler_.begin();
+  updates_ += std::ssize(round.blocks);
+  order_hash_ = fnv1a({reinterpret_cast<const char*>(round.blocks.data()),
+                       round.blocks.size() * sizeof(round.blocks[0])},
+                      order_hash_);
+  return time_ ? time_->begin(round.blocks.size()) : Status();
+}
+
+void RoundsRun::backward(Round& round) const {
+  round.parts = workers_.parts(
+      workers_.first().part_size(round.blocks),
+      [&](BlockProgram& program, std::span<double> part) { program.backward(round.blocks, part); });
+}
+
+Status RoundsRun::update(Round& round) {
+  STORMO_RETURN_IF_ERROR(round.reduced.wait());
   if (time_) STORMO_RETURN_IF_ERROR(time_->end());
-  std::vector<double> values(workers_.first().value_size(blocks)), changes(blocks.size());
-  workers_.first().aggregate(blocks, workers_.sums_of(gathering_.front().all), values, changes);
-  gathering_.pop_front();
-  for (const auto& program : workers_.here()) program->set(blocks, values);
+  std::vector<double> values(workers_.first().value_size(round.blocks)),
+      changes(round.blocks.size());
+  const auto& all = round.all.empty() ? round.parts : round.all;
+  workers_.first().aggregate(round.blocks, sums_of(all, workers_.count()), values, changes);
+  each([&](BlockProgram& program) { program.set(round.blocks, values); });
   return scheduler_.end(changes);
 }
 
-Result<Judgement> RoundsRun::judge() const {
+Result<Judgement> RoundsRun::judge() {
   STORMO_ASSIGN_OR_RETURN(const std::vector<double> sums,
                           workers_.sum(workers_.first().judged_size(),
                                        [](BlockProgram& program, std::span<double> part) {
                                          program.judged_part(part);
                                        }));
+  for (const plan::Action& a : plan_.actions) {
+    if (row_of(a.kind).all_batches) done_(a);
+  }
   return workers_.first().judge(sums);
 }
 

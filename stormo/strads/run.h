@@ -6,21 +6,17 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/plan/step_plan.h>
 #include <stormo/protocol/strads/scheduler.h>
 #include <stormo/protocol/strads/virtual_rounds.h>
 #include <stormo/strads/block_program.h>
 
 namespace stormo::strads {
-
-/// Numbers of all workers, by worker; they are there when `done`.
-struct Gathering {
-  std::vector<double> mine, all;
-  comm::Work done = comm::Work::completed({});
-};
 
 /// The workers of a program: the ranks of a group, of which this process is one, or programs that
 /// are all in this process.
@@ -31,38 +27,43 @@ class Workers {
   /// `world` is borrowed.
   Workers(comm::Communicator& world, std::unique_ptr<BlockProgram> program);
   explicit Workers(std::vector<std::unique_ptr<BlockProgram>> programs);
+  using MakeWorker = std::function<Result<std::unique_ptr<BlockProgram>>(int worker, int workers)>;
+  /// The rank of `world` that this process is, or so many simulated workers.
+  static Result<Workers> make(comm::Communicator& world, std::optional<int> simulated,
+                              const MakeWorker& make);
 
   int count() const;
   /// Those of this process, in order.
   const std::vector<std::unique_ptr<BlockProgram>>& here() const { return here_; }
   BlockProgram& first() const { return *here_.front(); }
 
-  /// A collective: `size` numbers of each worker, which `fill` computes. `later`: the gathering may
-  /// go on; `into` stays in its place until it is done.
-  Status gather(std::size_t size, const Fill& fill, bool later, Gathering& into) const;
+  /// `size` numbers of each worker of this process, which `fill` computes.
+  std::vector<double> parts(std::size_t size, const Fill& fill) const;
+  /// A collective: of those of all workers, by worker, into `all`. Both stay in their place until
+  /// the work is done.
+  comm::Work gather(std::vector<double>& parts, std::vector<double>& all, bool later) const;
   /// A collective: the sum of what `fill` computes, in the order of workers: equal bits on all
   /// ranks, and those of workers in one process. Memory: all parts.
   Result<std::vector<double>> sum(std::size_t size, const Fill& fill) const;
   /// A collective: the values of all workers, on rank 0 of a group; on the others not all rows.
   Result<BlockValues> values() const;
-  /// Of gathered numbers.
-  std::vector<double> sums_of(std::span<const double> all) const;
 
  private:
   comm::Communicator* world_ = nullptr;  // null: all workers are here
   std::vector<std::unique_ptr<BlockProgram>> here_;
 };
 
-/// Runs rounds of a program. Ranks, and workers in virtual time, have the same updates in the same
-/// order, and the same values bit for bit, for equal schedulers, equal numbers of workers and equal
-/// calls of go_on(), which drains what is in flight. Every rank has a scheduler of the same state,
-/// so no rank asks another one what to do; what is sent is parts alone, by an all-gather for each
-/// round. A lost rank fails it, as every operation of the group.
+/// Executes a plan of rounds (round_plan()), action by action. Ranks, and workers in virtual time,
+/// have the same updates in the same order, and the same values bit for bit, for equal schedulers,
+/// equal numbers of workers and equal calls of go_on(), which drains what is in flight. Every rank
+/// has a scheduler of the same state, so no rank asks another one what to do; what is sent is parts
+/// alone, by an all-gather for each round. A lost rank fails it, as every operation of the group.
 class RoundsRun {
  public:
-  /// `simulated`: how long rounds take, where all workers are in this process.
-  RoundsRun(Workers workers, protocol::Scheduler scheduler,
-            std::optional<protocol::VirtualWorkers> simulated = std::nullopt);
+  /// `simulated`: how long rounds take, where all workers are in this process. kBadPlan as
+  /// check_round_plan().
+  static Result<RoundsRun> make(Workers workers, protocol::Scheduler scheduler, plan::StepPlan plan,
+                                std::optional<protocol::VirtualWorkers> simulated = std::nullopt);
   /// Blocks until nothing that a failed go_on() has begun uses memory of this.
   ~RoundsRun();
   RoundsRun(RoundsRun&&) = default;
@@ -70,8 +71,12 @@ class RoundsRun {
 
   /// Until `rounds` rounds in total are done; none is in flight then.
   Status go_on(std::int64_t rounds);
-  Result<Judgement> judge() const;
+  /// The plan's agree, when no round is in flight.
+  Result<Judgement> judge();
 
+  const plan::StepPlan& plan() const { return plan_; }
+  /// Told of every action when it is done, in order.
+  void on_done(std::function<void(const plan::Action&)> done) { done_ = std::move(done); }
   const protocol::Scheduler& scheduler() const { return scheduler_; }
   const Workers& workers() const { return workers_; }
   const protocol::VirtualRounds* simulated() const { return time_ ? &*time_ : nullptr; }
@@ -85,13 +90,27 @@ class RoundsRun {
   }
 
  private:
-  Status begin();
-  Status end_oldest();
+  /// A round from its load until its update.
+  struct Round {
+    std::vector<std::int64_t> blocks = {};
+    std::vector<double> parts = {}, all = {};  // of workers of this process; of all, if reduced
+    comm::Work reduced = comm::Work::completed({});
+  };
+  RoundsRun(Workers workers, protocol::Scheduler scheduler, plan::StepPlan plan)
+      : workers_(std::move(workers)), scheduler_(std::move(scheduler)), plan_(std::move(plan)) {}
+  Status step(int finishing);
+  Status execute(const plan::Action& action, Round& round);
+  void each(const std::function<void(BlockProgram&)>& compute) const;
+  Status choose(Round& round);
+  void backward(Round& round) const;
+  Status update(Round& round);
 
   Workers workers_;
   protocol::Scheduler scheduler_;
+  plan::StepPlan plan_;
+  std::function<void(const plan::Action&)> done_ = [](const auto&) {};
   std::optional<protocol::VirtualRounds> time_;
-  std::deque<Gathering> gathering_;
+  std::deque<Round> rounds_;  // in flight, the newest first
   std::int64_t updates_ = 0;
   std::uint64_t order_hash_ = 0xcbf29ce484222325ull;
 };

@@ -116,6 +116,20 @@ TEST(StradsRun, OptionsWithoutEffectAreRefused) {
   }
 }
 
+TEST(StradsRun, ADryRunPrintsThePlanAndStartsNothing) {
+  for (const Words& where : {Words{"-n", "3"}, Words{"--virtual", "3"}}) {
+    const Outcome o = run_to_end(
+        strads("lasso", kSmall + where + Words{"--depth", "2", "--every", "70", "--dry-run"}));
+    EXPECT_EQ(o.status, 0) << o.err;
+    EXPECT_THAT(o.out, AllOf(StartsWith("step_plan v2 one_device+mirrored+choose\nmesh dp=3\n"),
+                             HasSubstr(" b elements=300 "), HasSubstr(": choose\n"),
+                             HasSubstr(": update 0-0 delay 2 "), HasSubstr(": agree every 70\n")));
+  }
+  const Outcome wrong = run_to_end(strads("factorise", {"--rank", "0", "--dry-run"}));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_EQ(wrong.out, "");
+}
+
 TEST(StradsRun, SeedsDiffer) {
   const auto one = end_of(strads("lasso", kSmall + Words{"--rounds", "50"}));
   const auto two = end_of(strads("lasso", kSmall + Words{"--rounds", "50", "--seed", "2"}));
@@ -203,16 +217,17 @@ TEST(StradsRun, RanksWithOtherDataOrOptionsAreRefusedByName) {
   };
   const auto factorise = [&](const char* r) { return strads("factorise", {"--ratings", path(r)}); };
   refused(lasso("x.npy", "y.npy"), lasso("x.npy", "y2.npy"),
-          "different options or data, so nothing was started; give all of them the same\n"
-          "  rank 1 (host beta) has y of hash ");
+          "the ranks disagree, so nothing was started; give all of them the same");
+  refused(lasso("x.npy", "y.npy"), lasso("x.npy", "y2.npy"), "  1     beta  y      hash ");
   refused(lasso("x2.npy", "y.npy"), lasso("x.npy", "y.npy"),
-          "rank 1 (host beta) has X of 4 rows and 2 columns, hash ");
-  refused(factorise("r.npy"), factorise("r2.npy"), "rank 1 (host beta) has 3 known elements of ");
+          "  1     beta  X      4 rows and 2 columns, hash ");
+  refused(factorise("r.npy"), factorise("r2.npy"), "  1     beta  ratings  3 of ");
   refused(factorise("r.npy"), factorise("bad.npy"), "rank 1 (host beta): --ratings: line 0 of ");
   refused(strads("lasso", {"--depth", "3", "--seed", "9"}), strads("lasso", {}),
-          "  rank 1 (host beta) has --depth 0, rank 0 (host alpha) --depth 3\n"
-          "  rank 1 (host beta) has --seed 1, rank 0 (host alpha) --seed 9\n");
-  refused(strads("lasso", {}), strads("factorise", {}), "has stormo strads factorise, rank 0");
+          "  rank  host  field    has  rank 0 has\n"
+          "  1     beta  --depth  0    3\n"
+          "  1     beta  --seed   1    9\n");
+  refused(strads("lasso", {}), strads("factorise", {}), "  1     beta  program  ");
 }
 
 TEST(StradsRun, StallFlagsCountUnderAForeignLauncher) {

@@ -61,6 +61,18 @@ class StradsTrainTest(TrainTest):
             for ranks in ("2", "4") if "--depth" not in flags else ("2",):
                 self.assert_near(self.losses_of(*flags, "-n", ranks), alone, (flags, ranks))
 
+    def test_a_dry_run_prints_the_plan_and_starts_nothing(self):
+        for where in (("-n", "2"), ("--virtual", "2")):
+            done = self.stormo("strads", "train", "r.toml", *where, *SAVED, "--depth", "1", "--dry-run")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for line in ("mesh dp=2", "action 1: choose", "action 7: agree every 3"):
+                self.assertIn(line + "\n", done.stdout)
+            for part in (" elements=12544 type=float64", ": all_reduce 0-3 over dp async", ": update 0-3 delay 1"):
+                self.assertIn(part, done.stdout)
+            self.assertFalse((self.folder / "run").exists())
+        wrong = self.stormo("strads", "train", "r.toml", "optimizer.momentum=0.9", "--dry-run")
+        self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
+
     def test_all_blocks_in_every_round_are_sgd(self):
         """The losses of `stormo train` at the same samples."""
         keys = ("optimizer.lr=0.3", "steps=7")

@@ -55,6 +55,14 @@ Status VirtualRounds::finish() {
   return {};
 }
 
+double VirtualRounds::waited_share() const {
+  using Seconds = std::chrono::duration<double>;
+  if (time_ == Duration::zero()) return 0;
+  double waited = 0;
+  for (const Duration w : waited_) waited += Seconds(w).count();
+  return waited / (static_cast<double>(waited_.size()) * Seconds(time_).count());
+}
+
 Status VirtualRounds::reach(Duration at) const {
   if (at <= kMostVirtualTime) return {};
   return invalid_argument("virtual time is over 30 years; give shorter times or fewer rounds");

@@ -40,6 +40,8 @@ class VirtualRounds {
 
   Duration time() const { return time_; }                          ///< until the last finish()
   const std::vector<Duration>& waited() const { return waited_; }  ///< by worker, of time()
+  /// The part of time() that workers waited on average; 0 when no time has passed.
+  double waited_share() const;
 
  private:
   struct Worker {

@@ -95,8 +95,8 @@ Status broadcast_tensors(comm::Communicator& world, Tensors& tensors) {
   return broadcast_values(world, tensors);
 }
 
-std::vector<Fact> tensor_facts(const std::map<std::string, torch::Tensor>& tensors) {
-  std::vector<Fact> facts;
+std::vector<comm::Fact> tensor_facts(const std::map<std::string, torch::Tensor>& tensors) {
+  std::vector<comm::Fact> facts;
   for (const auto& [name, t] : tensors) {
     std::string value =
         fmt::format("{} [{}]", c10::toString(t.scalar_type()), fmt::join(t.sizes(), ", "));
@@ -108,7 +108,7 @@ std::vector<Fact> tensor_facts(const std::map<std::string, torch::Tensor>& tenso
 }
 
 Status check_same_tensors(comm::Communicator& world, const Tensors& tensors) {
-  return check_agreement(world, tensor_facts(tensors));
+  return comm::check_agreement(world, tensor_facts(tensors));
 }
 
 }  // namespace stormo::train

@@ -7,8 +7,8 @@
 #include <torch/types.h>
 
 #include <stormo/base/status.h>
+#include <stormo/comm/agreement/agreement.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/train/agreement/agreement.h>
 
 namespace stormo::train {
 
@@ -21,7 +21,7 @@ Status broadcast_values(comm::Communicator& world,
 Status broadcast_tensors(comm::Communicator& world, std::map<std::string, torch::Tensor>& tensors);
 
 /// One fact for each tensor: the field "model fc.weight" with the value "Float [10, 5] trained".
-std::vector<Fact> tensor_facts(const std::map<std::string, torch::Tensor>& tensors);
+std::vector<comm::Fact> tensor_facts(const std::map<std::string, torch::Tensor>& tensors);
 
 /// A collective: OK if all ranks have the same names, shapes, strides and types, and train the same
 /// tensors; else kRefused on every rank with a table of the differences. See check_agreement().

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <stormo/base/rng.h>
+#include <stormo/comm/agreement/agreement.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
@@ -49,7 +50,7 @@ Result<std::string> first_difference(comm::Communicator& world, const VisitTenso
     for (std::size_t r = 0; r < static_cast<std::size_t>(world.size()); ++r) {
       column.push_back(all[r * n + i]);
     }
-    const Verdict verdict = majority_vote(column);
+    const comm::Verdict verdict = comm::majority_vote(column);
     const auto& wrong = verdict.differing;
     if (std::find(wrong.begin(), wrong.end(), rank) != wrong.end()) return names[i];
   }
@@ -57,21 +58,6 @@ Result<std::string> first_difference(comm::Communicator& world, const VisitTenso
 }
 
 }  // namespace
-
-Verdict majority_vote(std::span<const std::int64_t> hashes) {
-  Verdict verdict;
-  std::int64_t right = hashes.front();
-  const auto votes = [&](std::int64_t h) { return std::count(hashes.begin(), hashes.end(), h); };
-  const auto half = static_cast<std::ptrdiff_t>(hashes.size() / 2);
-  const auto found =
-      std::find_if(hashes.begin(), hashes.end(), [&](std::int64_t h) { return votes(h) > half; });
-  verdict.majority = found != hashes.end();
-  if (verdict.majority) right = *found;
-  for (std::size_t r = 0; r < hashes.size(); ++r) {
-    if (hashes[r] != right) verdict.differing.push_back(static_cast<Rank>(r));
-  }
-  return verdict;
-}
 
 std::string compare_looks(std::span<const std::int64_t> first,
                           std::span<const std::int64_t> second) {
@@ -90,7 +76,7 @@ std::string compare_looks(std::span<const std::int64_t> first,
 Result<std::string> check_replicas(comm::Communicator& world, const VisitTensors& tensors) {
   const std::string hash = weights_hash_of(tensors);
   STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, {number_of(hash)}));
-  const Verdict verdict = majority_vote(all);
+  const comm::Verdict verdict = comm::majority_vote(all);
   if (verdict.differing.empty()) return hash;
   STORMO_ASSIGN_OR_RETURN(const Hashes again, gather(world, {number_of(weights_hash_of(tensors))}));
   STORMO_ASSIGN_OR_RETURN(const std::string tensor,

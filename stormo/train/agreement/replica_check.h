@@ -11,15 +11,6 @@
 
 namespace stormo::train {
 
-/// The ranks that differ when all ranks must be equal.
-struct Verdict {
-  std::vector<Rank> differing;  ///< from the value of the majority; empty: all equal
-  bool majority = true;         ///< false: there is none, and `differing` differ from rank 0
-};
-
-/// `hashes` has one value per rank.
-Verdict majority_vote(std::span<const std::int64_t> hashes);
-
 /// Text about the cause of a difference, from the hashes of all ranks at two readings of the same
 /// values.
 std::string compare_looks(std::span<const std::int64_t> first,

@@ -3,6 +3,8 @@
 #include <numeric>
 #include <utility>
 
+#include <stormo/strads/round_plan.h>
+
 namespace stormo::train {
 namespace {
 
@@ -25,21 +27,6 @@ Result<protocol::Conflicts> conflicts_of(const strads::Workers& workers, double 
   return first.correlated_gradients(sums, threshold);
 }
 
-Result<strads::Workers> workers_of(comm::Communicator& world, std::vector<Task> tasks,
-                                   const data::Dataset& data, const BlockRunOptions& options) {
-  const bool simulated = options.simulated.has_value();
-  const int count = simulated ? static_cast<int>(tasks.size()) : world.size();
-  std::vector<std::unique_ptr<strads::BlockProgram>> here;
-  for (Task& task : tasks) {
-    const int worker = simulated ? static_cast<int>(here.size()) : world.rank();
-    STORMO_ASSIGN_OR_RETURN(
-        auto program, BlockTraining::make(std::move(task), data, options.training, worker, count));
-    here.push_back(std::move(program));
-  }
-  if (simulated) return strads::Workers(std::move(here));
-  return strads::Workers(world, std::move(here.front()));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<BlockRun>> BlockRun::begin(comm::Communicator& world,
@@ -49,8 +36,15 @@ Result<std::unique_ptr<BlockRun>> BlockRun::begin(comm::Communicator& world,
   std::unique_ptr<BlockRun> run(new BlockRun);
   run->save_every_ = options.save_every;
   torch::nn::Module& module = *tasks.front().module;
-  STORMO_ASSIGN_OR_RETURN(strads::Workers workers,
-                          workers_of(world, std::move(tasks), data, options));
+  std::optional<int> simulated;
+  if (options.simulated) simulated = static_cast<int>(tasks.size());
+  const auto make = [&](int worker, int count) -> Result<std::unique_ptr<strads::BlockProgram>> {
+    Task& task = tasks[simulated ? static_cast<std::size_t>(worker) : 0];
+    STORMO_ASSIGN_OR_RETURN(
+        auto program, BlockTraining::make(std::move(task), data, options.training, worker, count));
+    return std::unique_ptr<strads::BlockProgram>(std::move(program));
+  };
+  STORMO_ASSIGN_OR_RETURN(auto workers, strads::Workers::make(world, simulated, make));
   std::optional<BlockState> state;
   if (!options.checkpoint.directory.empty()) {
     run->checkpoint_.emplace(world, module, std::move(options.checkpoint));
@@ -67,12 +61,12 @@ Result<std::unique_ptr<BlockRun>> BlockRun::begin(comm::Communicator& world,
     STORMO_ASSIGN_OR_RETURN(auto conflicts, conflicts_of(workers, *options.threshold, state));
     run->conflicts_ = std::make_shared<const protocol::Conflicts>(std::move(conflicts));
   }
-  auto schedule = options.schedule(workers.first().blocks());
-  auto scheduler =
-      state ? protocol::Scheduler::make(std::move(schedule), run->conflicts_, state->schedule)
-            : protocol::Scheduler::make(std::move(schedule), run->conflicts_);
-  if (!scheduler.ok()) return scheduler.status();
-  run->rounds_.emplace(std::move(workers), std::move(*scheduler), std::move(options.simulated));
+  const protocol::ScheduleOptions schedule = options.schedule(workers.first().blocks());
+  STORMO_ASSIGN_OR_RETURN(
+      auto rounds,
+      strads::begin_rounds(std::move(workers), schedule, run->conflicts_, options.loop,
+                           std::move(options.simulated), state ? &state->schedule : nullptr));
+  run->rounds_.emplace(std::move(rounds));
   if (state) run->rounds_->count_from(state->updates, state->order_hash);
   if (state) run->saved_rounds_ = state->schedule.rounds;
   return run;

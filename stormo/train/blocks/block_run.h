@@ -10,7 +10,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
-#include <stormo/strads/run.h>
+#include <stormo/strads/loop.h>
 #include <stormo/train/blocks/block_checkpoint.h>
 #include <stormo/train/blocks/block_training.h>
 #include <stormo/train/task.h>
@@ -22,6 +22,7 @@ struct BlockRunOptions {
   /// How so many blocks are chosen.
   std::function<protocol::ScheduleOptions(std::int64_t blocks)> schedule;
   std::optional<double> threshold;  ///< of conflicts; nothing: no check
+  strads::LoopOptions loop;         ///< for the plan
   std::optional<protocol::VirtualWorkers> simulated = {};
   BlockCheckpointOptions checkpoint;  ///< without a directory: none are written
   std::int64_t save_every = 0;        ///< rounds between checkpoints; 0: only at the end

@@ -94,18 +94,30 @@ std::size_t BlockTraining::value_size(std::span<const std::int64_t> blocks) cons
   return size;
 }
 
-void BlockTraining::update(std::span<const std::int64_t> blocks, std::span<double> part) {
+void BlockTraining::load() {
   const data::Sampler::Slice slice = sampler_.slice(cursor_);
   cursor_ = slice.next;
-  std::ranges::fill(part, 0.0);
-  add_gradients(blocks, data_.get(slice.indices, slice.epoch), part);
+  batch_ = data_.get(slice.indices, slice.epoch);
 }
 
-void BlockTraining::add_gradients(std::span<const std::int64_t> blocks, const data::Batch& batch,
-                                  std::span<double> part) const {
-  const auto samples = static_cast<double>(batch.size());
+void BlockTraining::forward(std::span<const std::int64_t> blocks) {
+  if (!blocks.empty() && batch_.size() > 0) output_ = task_.forward(batch_.input);
+}
+
+void BlockTraining::loss() {
+  if (output_.defined()) loss_ = task_.loss(std::exchange(output_, {}), batch_.target);
+}
+
+void BlockTraining::backward(std::span<const std::int64_t> blocks, std::span<double> part) {
+  std::ranges::fill(part, 0.0);
+  add_gradients(blocks, part);
+}
+
+void BlockTraining::add_gradients(std::span<const std::int64_t> blocks, std::span<double> part) {
+  const auto samples = static_cast<double>(std::exchange(batch_, {}).size());
   part.back() += samples;
-  if (blocks.empty() || batch.size() == 0) return;
+  const torch::Tensor loss = std::exchange(loss_, {});
+  if (!loss.defined()) return;
   std::vector<torch::Tensor> inputs;  // the parameters of the round, each once
   std::vector<std::optional<std::size_t>> place(parameters_.size());
   for (const std::int64_t b : blocks) {
@@ -114,7 +126,6 @@ void BlockTraining::add_gradients(std::span<const std::int64_t> blocks, const da
     at = inputs.size();
     inputs.push_back(parameters_[block(b).parameter]);
   }
-  const torch::Tensor loss = task_.loss(task_.forward(batch.input), batch.target);
   const auto gradients = torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/std::nullopt,
                                                /*create_graph=*/false, /*allow_unused=*/true);
   for (const std::int64_t b : blocks) {
@@ -136,11 +147,16 @@ void BlockTraining::for_all_samples(const std::function<void(const data::Batch&)
   }
 }
 
-void BlockTraining::all_gradients(std::span<double> part) const {
+void BlockTraining::all_gradients(std::span<double> part) {
   std::vector<std::int64_t> all(blocks_.size());
   std::iota(all.begin(), all.end(), 0);
   std::ranges::fill(part, 0.0);
-  for_all_samples([&](const data::Batch& batch) { add_gradients(all, batch, part); });
+  for_all_samples([&](const data::Batch& batch) {
+    batch_ = batch;
+    forward(all);
+    loss();
+    add_gradients(all, part);
+  });
 }
 
 void BlockTraining::aggregate(std::span<const std::int64_t> blocks, std::span<const double> sums,

@@ -13,6 +13,7 @@
 #include <stormo/data/sampler.h>
 #include <stormo/protocol/strads/conflicts.h>
 #include <stormo/strads/block_program.h>
+#include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/task.h>
 
 namespace stormo::train {
@@ -43,7 +44,7 @@ class BlockTraining final : public strads::BlockProgram {
   /// Blocks of different parameters are in no conflict. Cost: a dot product for each pair.
   protocol::Conflicts correlated_gradients(std::span<const double> sums, double threshold) const;
   /// The worker's part of all blocks, of all samples of the data: for conflicts. Cost: a pass.
-  void all_gradients(std::span<double> part) const;
+  void all_gradients(std::span<double> part);
 
   /// Samples used in rounds, over all workers: what the next round begins with.
   std::int64_t samples() const { return cursor_; }
@@ -51,12 +52,16 @@ class BlockTraining final : public strads::BlockProgram {
   /// Sets the values of another worker.
   void copy_values(const BlockTraining& from);
 
+  plan::ModelShape variables() const override { return shape_of(task_); }
   std::int64_t blocks() const override { return std::ssize(blocks_); }
   std::size_t part_size(std::span<const std::int64_t> blocks) const override {
     return value_size(blocks) + 1;
   }
   std::size_t value_size(std::span<const std::int64_t> blocks) const override;
-  void update(std::span<const std::int64_t> blocks, std::span<double> part) override;
+  void load() override;
+  void forward(std::span<const std::int64_t> blocks) override;
+  void loss() override;
+  void backward(std::span<const std::int64_t> blocks, std::span<double> part) override;
   void aggregate(std::span<const std::int64_t> blocks, std::span<const double> sums,
                  std::span<double> values, std::span<double> changes) const override;
   void set(std::span<const std::int64_t> blocks, std::span<const double> values) override;
@@ -78,9 +83,8 @@ class BlockTraining final : public strads::BlockProgram {
   const Block& block(std::int64_t b) const { return blocks_[static_cast<std::size_t>(b)]; }
   /// A view.
   torch::Tensor slice_of(const Block& block, const torch::Tensor& tensor) const;
-  /// Adds a batch's gradients to a part.
-  void add_gradients(std::span<const std::int64_t> blocks, const data::Batch& batch,
-                     std::span<double> part) const;
+  /// Adds the gradients of the present batch to a part.
+  void add_gradients(std::span<const std::int64_t> blocks, std::span<double> part);
   /// Calls `use` with the worker's share of all samples, a few at a time.
   void for_all_samples(const std::function<void(const data::Batch&)>& use) const;
 
@@ -92,6 +96,8 @@ class BlockTraining final : public strads::BlockProgram {
   std::vector<Block> blocks_;
   data::Sampler sampler_;
   std::int64_t cursor_ = 0;
+  data::Batch batch_;            // from its load until its backward
+  torch::Tensor output_, loss_;  // undefined: nothing is to be computed of it
 };
 
 }  // namespace stormo::train

@@ -5,7 +5,7 @@
 
 #include <stormo/checkpoint/exchange.h>
 #include <stormo/checkpoint/reader.h>
-#include <stormo/train/agreement/agreement.h>
+#include <stormo/comm/agreement/agreement.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/checkpoint/run_state.h>
 #include <stormo/train/state/checkpoint.h>
@@ -65,7 +65,7 @@ class ShardedState final : public LoopState {
   Status load(comm::Communicator& world, const std::string& path) override {
     std::vector<torch::Tensor> values;  // of state(), in its order
     const Status mine = read_files(world, path, values).within(path);
-    STORMO_RETURN_IF_ERROR(check_agreement(world, {}, mine));
+    STORMO_RETURN_IF_ERROR(comm::check_agreement(world, {}, mine));
     const torch::NoGradGuard no_grad;
     const std::vector<TensorPiece> pieces = fsdp_.state();
     for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].values.detach().copy_(values[i]);

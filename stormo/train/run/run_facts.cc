@@ -35,14 +35,15 @@ std::string hex(std::uint64_t value) { return checkpoint::to_hex(value); }
 /// A fact about numbers of samples; none if there are no such numbers.
 template <class Number>
 void add_numbers(const std::string& name, std::span<const Number> numbers,
-                 std::vector<Fact>& facts) {
+                 std::vector<comm::Fact>& facts) {
   if (numbers.empty()) return;
   const auto bytes = std::as_bytes(numbers);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   facts.push_back({name, hex(fnv1a(text))});
 }
 
-void add_data(const std::string& name, const data::Dataset* dataset, std::vector<Fact>& facts) {
+void add_data(const std::string& name, const data::Dataset* dataset,
+              std::vector<comm::Fact>& facts) {
   if (dataset == nullptr) return;
   facts.push_back({name + " samples", std::to_string(dataset->size())});
   const std::uint64_t content = dataset->fingerprint();
@@ -50,17 +51,17 @@ void add_data(const std::string& name, const data::Dataset* dataset, std::vector
   add_numbers(name + " lengths", dataset->lengths(), facts);
 }
 
-void add_task(const Task& task, std::vector<Fact>& facts) {
+void add_task(const Task& task, std::vector<comm::Fact>& facts) {
   facts.push_back({"autocast", task.autocast ? c10::toString(*task.autocast) : "none"});
   facts.push_back({"counts right answers", task.correct ? "yes" : "no"});
-  const std::vector<Fact> tensors = tensor_facts(named_state(*task.module));
+  const std::vector<comm::Fact> tensors = tensor_facts(named_state(*task.module));
   facts.insert(facts.end(), tensors.begin(), tensors.end());
 }
 
 }  // namespace
 
-std::vector<Fact> recipe_facts(const Recipe& recipe) {
-  std::vector<Fact> facts;
+std::vector<comm::Fact> recipe_facts(const Recipe& recipe) {
+  std::vector<comm::Fact> facts;
   for (const RecipeField& field : recipe_fields()) {
     if (!may_differ(field)) {
       facts.push_back({std::string(field.key), format_value(field, recipe)});
@@ -71,9 +72,9 @@ std::vector<Fact> recipe_facts(const Recipe& recipe) {
   return facts;
 }
 
-std::vector<Fact> run_facts(const RunSetup& setup) {
-  std::vector<Fact> facts = {{"stormo", kVersion}, {"libtorch", torch_version()}};
-  const std::vector<Fact> options = recipe_facts({.train = setup.options});
+std::vector<comm::Fact> run_facts(const RunSetup& setup) {
+  std::vector<comm::Fact> facts = {{"stormo", kVersion}, {"libtorch", torch_version()}};
+  const std::vector<comm::Fact> options = recipe_facts({.train = setup.options});
   facts.insert(facts.end(), options.begin(), options.end());
   const GradScalerOptions& scale = setup.options.loss_scale;
   facts.push_back(

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include <stormo/train/agreement/agreement.h>
+#include <stormo/comm/agreement/agreement.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/run/run_context.h>
 
@@ -10,10 +10,10 @@
 namespace stormo::train {
 
 /// Every key of a recipe except those that may differ between ranks (docs/recipes.md).
-std::vector<Fact> recipe_facts(const Recipe& recipe);
+std::vector<comm::Fact> recipe_facts(const Recipe& recipe);
 
 /// Versions, options, data, model and step plan of a Trainer's run. Reads the data only through
 /// Dataset::fingerprint().
-std::vector<Fact> run_facts(const RunSetup& setup);
+std::vector<comm::Fact> run_facts(const RunSetup& setup);
 
 }  // namespace stormo::train

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <stormo/base/requirements.h>
+#include <stormo/comm/agreement/agreement.h>
 #include <stormo/server/worker/worker_session.h>
-#include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/planner/choose.h>
@@ -122,8 +122,8 @@ struct Trainer::State {
 Status Trainer::State::choose() {
   if (setup.options.strategy.kind != Strategy::Kind::kAuto) return {};
   const Status problem = validate(setup);
-  STORMO_RETURN_IF_ERROR(
-      check_agreement(setup.world, problem.ok() ? run_facts(setup) : std::vector<Fact>(), problem));
+  STORMO_RETURN_IF_ERROR(comm::check_agreement(
+      setup.world, problem.ok() ? run_facts(setup) : std::vector<comm::Fact>(), problem));
   Result<TrainerOptions> chosen =
       choose_strategy(setup.world, setup.task, *setup.train, setup.options);
   if (!chosen.ok()) {
@@ -154,11 +154,11 @@ Result<observe::EndRecord> Trainer::State::run() {
     problem = check_single_samples(setup.task, *setup.train, setup.options,
                                    parts_of(setup.options, setup.world.size()));
   }
-  std::vector<Fact> facts;
+  std::vector<comm::Fact> facts;
   if (problem.ok() && setup.world.size() > 1) facts = run_facts(setup);
-  STORMO_RETURN_IF_ERROR(check_agreement(setup.world, std::move(facts), problem));
+  STORMO_RETURN_IF_ERROR(comm::check_agreement(setup.world, std::move(facts), problem));
   if (setup.options.session) {
-    for (Fact& f : run_facts(setup))
+    for (comm::Fact& f : run_facts(setup))
       setup.facts.emplace_back(std::move(f.field), std::move(f.value));
     if (!setup.options.session->opens()) leave_to_the_first(setup);
   }

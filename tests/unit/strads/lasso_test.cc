@@ -163,7 +163,7 @@ TEST(StradsLasso, NoScheduledSetHasAPairAtOrAboveTheThreshold) {
     }
     const auto blocks = scheduler.in_flight().front();
     std::vector<double> part(blocks.size()), values(blocks.size()), changes(blocks.size());
-    lasso->update(blocks, part);
+    lasso->backward(blocks, part);
     lasso->aggregate(blocks, part, values, changes);
     lasso->set(blocks, values);
     throw_if_error(scheduler.end(changes));

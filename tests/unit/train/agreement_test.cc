@@ -1,4 +1,4 @@
-#include <stormo/train/agreement/agreement.h>
+#include <stormo/comm/agreement/agreement.h>
 
 #include <set>
 
@@ -19,6 +19,7 @@
 namespace stormo::train {
 namespace {
 
+using comm::check_agreement, comm::compare_facts, comm::Fact, comm::RankFacts;
 using test::Words;
 using test::WordsDataset;
 using testing::HasSubstr;

@@ -171,6 +171,21 @@ TEST(BlockTraining, RanksAndVirtualTimeGiveTheSameBits) {
                                    });
 }
 
+TEST(BlockTraining, ARoundIsItsPlan) {
+  const auto data = clouds();
+  for (const int depth : {0, 2}) {
+    RoundsRun run = strads::virtual_run(
+        training_of(*data, {.batch = 20}),
+        Scheduler::make({.blocks = 29, .round = 4, .depth = depth}).take_or_throw(), 2);
+    std::vector<std::string> done;
+    run.on_done([&done](const plan::Action& a) { done.push_back(to_text(a)); });
+    throw_if_error(run.go_on(5));
+    ASSERT_TRUE(run.judge().ok());
+    EXPECT_EQ(done, strads::said_by(run.plan(), 5));
+    EXPECT_EQ(num_elements(run.plan().model), 10 * 24 + 24 + 24 * 3 + 3);
+  }
+}
+
 /// By the first gradients over all samples.
 std::shared_ptr<const protocol::Conflicts> first_conflicts(
     const strads::MakeProgram<BlockTraining>& make, double threshold) {

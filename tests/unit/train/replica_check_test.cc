@@ -1,10 +1,13 @@
 #include <stormo/train/agreement/replica_check.h>
 
+#include <stormo/comm/agreement/agreement.h>
+
 #include "tests/unit/train/sharded_problem.h"
 
 namespace stormo::train {
 namespace {
 
+using comm::majority_vote, comm::Verdict;
 using Looks = std::vector<std::int64_t>;
 
 TEST(ReplicaCheck, TheMajorityIsRight) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -7,7 +8,16 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 
-namespace stormo::train {
+namespace stormo::comm {
+
+/// The ranks that differ when all ranks must be equal.
+struct Verdict {
+  std::vector<Rank> differing;  ///< from the value of the majority; empty: all equal
+  bool majority = true;         ///< false: there is none, and `differing` differ from rank 0
+};
+
+/// `hashes` has one value per rank.
+Verdict majority_vote(std::span<const std::int64_t> hashes);
 
 /// The value of one rank for something that must be equal on all ranks.
 struct Fact {
@@ -33,7 +43,6 @@ Status compare_facts(const RankFacts& reference, const std::string& reference_na
 /// ranks with the same text; the group still works. In a group of one rank, `problem` itself. Costs
 /// 8 bytes per rank if there is no difference. The value of the majority counts as right, or that
 /// of rank 0 if there is no majority.
-Status check_agreement(comm::Communicator& world, std::vector<Fact> facts,
-                       const Status& problem = {});
+Status check_agreement(Communicator& world, std::vector<Fact> facts, const Status& problem = {});
 
-}  // namespace stormo::train
+}  // namespace stormo::comm

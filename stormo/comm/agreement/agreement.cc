@@ -1,4 +1,4 @@
-#include <stormo/train/agreement/agreement.h>
+#include <stormo/comm/agreement/agreement.h>
 
 #include <fmt/format.h>
 
@@ -10,10 +10,8 @@
 
 #include <stormo/base/printable.h>
 #include <stormo/base/rng.h>
-#include <stormo/checkpoint/exchange.h>
-#include <stormo/train/agreement/replica_check.h>
 
-namespace stormo::train {
+namespace stormo::comm {
 namespace {
 
 using nlohmann::json;
@@ -119,13 +117,16 @@ std::string table_of(const std::vector<Row>& rows, const std::string& reference_
 }
 
 /// What `ranks` have said, the same on every rank.
-Result<std::vector<RankFacts>> hear(comm::Communicator& world, const RankFacts& mine,
+Result<std::vector<RankFacts>> hear(Communicator& world, const RankFacts& mine,
                                     std::span<const Rank> ranks) {
   const std::string own = to_text({{"host", mine.host}, {"content", content_of(mine)}});
   std::vector<RankFacts> heard;
   for (const Rank rank : ranks) {
     std::string text = own;
-    STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world, text, rank));
+    auto length = static_cast<std::int64_t>(text.size());
+    STORMO_RETURN_IF_ERROR(world.broadcast(Buffer{&length, 1, DType::kInt64}, rank));
+    text.resize(static_cast<std::size_t>(length));
+    STORMO_RETURN_IF_ERROR(world.broadcast(Buffer{text.data(), length, DType::kUInt8}, rank));
     STORMO_ASSIGN_OR_RETURN(RankFacts facts, parse(rank, text));
     heard.push_back(std::move(facts));
   }
@@ -138,7 +139,7 @@ Rank first_that_agrees(const Verdict& verdict) {
   return rank;
 }
 
-Status disagreement(comm::Communicator& world, const RankFacts& mine, const Verdict& verdict) {
+Status disagreement(Communicator& world, const RankFacts& mine, const Verdict& verdict) {
   const Rank reference = first_that_agrees(verdict);
   std::vector<Rank> ranks = {reference};
   const std::size_t count = std::min(verdict.differing.size(), kShownRanks);
@@ -155,6 +156,21 @@ Status disagreement(comm::Communicator& world, const RankFacts& mine, const Verd
 
 }  // namespace
 
+Verdict majority_vote(std::span<const std::int64_t> hashes) {
+  Verdict verdict;
+  std::int64_t right = hashes.front();
+  const auto votes = [&](std::int64_t h) { return std::count(hashes.begin(), hashes.end(), h); };
+  const auto half = static_cast<std::ptrdiff_t>(hashes.size() / 2);
+  const auto found =
+      std::find_if(hashes.begin(), hashes.end(), [&](std::int64_t h) { return votes(h) > half; });
+  verdict.majority = found != hashes.end();
+  if (verdict.majority) right = *found;
+  for (std::size_t r = 0; r < hashes.size(); ++r) {
+    if (hashes[r] != right) verdict.differing.push_back(static_cast<Rank>(r));
+  }
+  return verdict;
+}
+
 Status compare_facts(const RankFacts& reference, const std::string& reference_name,
                      std::span<const RankFacts> others) {
   if (std::string problems = problems_of(reference, others); !problems.empty()) {
@@ -169,12 +185,12 @@ Status compare_facts(const RankFacts& reference, const std::string& reference_na
                     table_of(rows, reference_name));
 }
 
-Status check_agreement(comm::Communicator& world, std::vector<Fact> facts, const Status& problem) {
+Status check_agreement(Communicator& world, std::vector<Fact> facts, const Status& problem) {
   if (world.size() == 1) return problem;
   const RankFacts mine{world.rank(), world.host(), std::move(facts), problem};
   auto hash = static_cast<std::int64_t>(fnv1a(to_text(content_of(mine))));
   std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
-  STORMO_RETURN_IF_ERROR(world.all_gather(comm::Buffer{&hash, 1, DType::kInt64}, all));
+  STORMO_RETURN_IF_ERROR(world.all_gather(Buffer{&hash, 1, DType::kInt64}, all));
   const Verdict verdict = majority_vote(all);
   if (verdict.differing.empty()) {
     return problem.ok() ? Status() : Status(Code::kRefused, problem.message());
@@ -185,4 +201,4 @@ Status check_agreement(comm::Communicator& world, std::vector<Fact> facts, const
   return status;
 }
 
-}  // namespace stormo::train
+}  // namespace stormo::comm
