@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::size_t kMostIterations = 1'000'000;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 /// The operands of one size on this rank, with what is written into them.
 class Subject {
  public:
@@ -102,6 +98,10 @@ std::size_t next_block(std::size_t done, std::size_t at_least, double elapsed, d
 }
 
 }  // namespace
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 Result<std::vector<double>> sample(Engine& engine, const Iteration& iteration, Count count,
                                    int at_least, double seconds) {

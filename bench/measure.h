@@ -38,6 +38,9 @@ class Engine {
   virtual Status total(std::span<double> values) = 0;
 };
 
+/// Seconds of this host's clock.
+double now();
+
 /// When one iteration began and ended on this rank.
 struct Interval {
   double begin = 0;

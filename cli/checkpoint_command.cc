@@ -9,7 +9,9 @@
 #include <string>
 
 #include <cli/commands.h>
+#include <cli/failure.h>
 #include <cli/output_path.h>
+#include <cli/plan/output.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/units.h>
 #include <stormo/checkpoint/export.h>
@@ -40,17 +42,6 @@ struct CheckpointArguments {
   bool best = false;
   bool json = false;
 };
-
-int exit_code(const Status& status, const char* command) {
-  if (status.ok()) return kExitOk;
-  fmt::print(stderr, "stormo checkpoint {}: {}\n", command, status.message());
-  const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kNotFound;
-  return usage ? kExitUsage : kExitFailed;
-}
-
-void print_json(const Json& json) {
-  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
 
 std::uint64_t total_bytes(const Manifest& m) {
   std::uint64_t bytes = 0;
@@ -122,11 +113,11 @@ Status verify(const CheckpointArguments& a) {
   STORMO_ASSIGN_OR_RETURN(const std::string path, chosen(a));
   const Result<Manifest> manifest = checkpoint::check_checkpoint(path, true);
   if (a.json) {
-    print_json({{"event", "verified"},
-                {"schema", 1},
-                {"path", path},
-                {"ok", manifest.ok()},
-                {"error", manifest.status().message()}});
+    print_json(Json{{"event", "verified"},
+                    {"schema", 1},
+                    {"path", path},
+                    {"ok", manifest.ok()},
+                    {"error", manifest.status().message()}});
   } else if (manifest.ok()) {
     fmt::print("{}: whole, {} files, {}\n", path, manifest->files.size(),
                format_bytes(total_bytes(*manifest)));
@@ -136,7 +127,7 @@ Status verify(const CheckpointArguments& a) {
 
 Status report(const CheckpointArguments& a, const char* event, const std::string& path) {
   if (a.json) {
-    print_json({{"event", event}, {"schema", 1}, {"path", path}});
+    print_json(Json{{"event", event}, {"schema", 1}, {"path", path}});
   } else {
     fmt::print("{}\n", path);
   }
@@ -167,7 +158,9 @@ void add_checkpoint_command(CLI::App& app, Invocation& invocation) {
     CLI::App* sub = command->add_subcommand(name, what);
     sub->add_option("path", a->path, path)->required();
     sub->add_flag("--json", a->json, "One JSON object on stdout");
-    sub->callback([a, run, name, &invocation] { invocation.exit_code = exit_code(run(*a), name); });
+    sub->callback([a, run, words = fmt::format("checkpoint {}", name), &invocation] {
+      invocation.exit_code = exit_code_of(words, run(*a));
+    });
     return sub;
   };
   const char* const any = "A checkpoint, or a folder of them: then the newest";

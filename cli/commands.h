@@ -2,6 +2,9 @@
 
 #include <CLI/App.hpp>
 
+#include <memory>
+#include <string>
+
 namespace stormo::cli {
 
 /// Exit codes of the program (README has the table).
@@ -18,6 +21,22 @@ struct Invocation {
   int argc = 0;
   char** argv = nullptr;
 };
+
+/// Adds a command whose words are `Arguments`, in which `flags` stores them, and whose `run`
+/// returns the exit code. `examples` are the beginning of its help page.
+template <class Arguments>
+CLI::App* add_command(CLI::App& app, Invocation& invocation, const std::string& name,
+                      const std::string& help, const std::string& examples,
+                      void (*flags)(CLI::App& command, Arguments& arguments),
+                      int (*run)(const Arguments& arguments)) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->footer(examples);
+  const auto a = std::make_shared<Arguments>();
+  flags(*command, *a);
+  command->callback([a, run, &invocation] { invocation.exit_code = run(*a); });
+  return command;
+}
+
 void add_plan_command(CLI::App& app, Invocation& invocation);
 void add_run_command(CLI::App& app, Invocation& invocation);
 void add_bench_command(CLI::App& app, Invocation& invocation);

@@ -7,8 +7,9 @@
 #include <filesystem>
 #include <utility>
 
+#include <cli/failure.h>
+#include <cli/flag_values.h>
 #include <cli/own_program.h>
-#include <stormo/base/units.h>
 #include <stormo/comm/selection/selection.h>
 #include <stormo/launch/environment.h>
 #include <stormo/transport/tcp/tcp_transport.h>
@@ -102,8 +103,7 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
     if (note("--ports", ports.status())) options.ports = *ports;
   }
   const auto time = [&](const char* flag, const std::string& text) {
-    const auto parsed = parse_duration(text);
-    return note(flag, parsed.status()) ? std::optional(*parsed) : std::nullopt;
+    return read_duration(flag, text, errors);
   };
   const auto heartbeat_variable = launch::process_environment()("STORMO_HEARTBEAT");
   if (!flags.heartbeat.empty())
@@ -121,19 +121,17 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
 int launch_ranks(const launch::LaunchOptions& options, const char* command) {
   const Result<int> code = launch::launch(options);
   if (code.ok()) return *code;
-  fmt::print(stderr, "stormo {}: {}\n", command, code.status().message());
-  const int failed_with = code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+  const int failed_with = fail(command, code.status());
   if (options.on_end) options.on_end(failed_with, code.status().message(), false);
   return failed_with;
 }
 
-int launch_copies(launch::LaunchOptions options, const Invocation& invocation,
-                  const char* command) {
+int launch_copies(const LaunchFlags& flags, const Invocation& invocation, const char* command) {
   const Result<std::string> program = own_program();
-  if (!program.ok()) {
-    fmt::print(stderr, "stormo {}: {}\n", command, program.status().message());
-    return kExitFailed;
-  }
+  if (!program.ok()) return fail(command, program.status());
+  Wrong none;
+  launch::LaunchOptions options = to_launch_options(flags, none);
+  options.output = launch::OutputMode::kRaw;
   options.program = {*program};
   options.program.insert(options.program.end(), invocation.argv + 1,
                          invocation.argv + invocation.argc);

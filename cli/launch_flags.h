@@ -50,7 +50,8 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags, std::vector<st
 /// Runs the job and returns the exit code. Problems are printed under the name of `command`.
 int launch_ranks(const launch::LaunchOptions& options, const char* command);
 
-/// Starts this program, with its own arguments, once per rank; as launch_ranks().
-int launch_copies(launch::LaunchOptions options, const Invocation& invocation, const char* command);
+/// Starts this program, with its own arguments, once per rank of flags that are right; as
+/// launch_ranks(). What rank 0 says is the output.
+int launch_copies(const LaunchFlags& flags, const Invocation& invocation, const char* command);
 
 }  // namespace stormo::cli

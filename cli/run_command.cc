@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <memory>
@@ -9,6 +8,8 @@
 #include <vector>
 
 #include <cli/commands.h>
+#include <cli/failure.h>
+#include <cli/flag_values.h>
 #include <cli/launch_flags.h>
 #include <stormo/launch/job/launcher.h>
 
@@ -55,16 +56,14 @@ Result<launch::LaunchOptions> to_options(const RunArguments& arguments,
     options.output = launch::OutputMode::kJson;
   else if (arguments.output == "raw")
     options.output = launch::OutputMode::kRaw;
-  if (!errors.empty()) return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
+  STORMO_RETURN_IF_ERROR(as_status(errors));
   return options;
 }
 
 int run(const RunArguments& arguments, const Invocation& invocation) {
   const auto options = to_options(arguments, invocation);
   const Result<int> code = options.ok() ? launch::launch(*options) : Result<int>(options.status());
-  if (code.ok()) return *code;
-  fmt::print(stderr, "stormo run: {}\n", code.status().message());
-  return code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+  return code.ok() ? *code : fail("run", code.status());
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // `stormo tune`: measures which algorithms are fastest here and writes the choice to a file.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +13,7 @@
 
 #include <cli/commands.h>
 #include <cli/failure.h>
+#include <cli/flag_values.h>
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
 #include <cli/place.h>
@@ -46,19 +46,14 @@ struct TuneArguments {
   bool json = false;
 };
 
-Result<comm::TuneOptions> to_options(const TuneArguments& a, std::vector<std::string>& errors) {
+comm::TuneOptions to_options(const TuneArguments& a, Wrong& errors) {
   comm::TuneOptions options;
-  const auto time = parse_duration(a.time);
-  if (!time.ok()) errors.push_back("--time: " + time.status().message());
-  if (time.ok()) options.budget = *time;
-  const auto pause = parse_duration(a.pause);
-  if (!pause.ok()) errors.push_back("--pause: " + pause.status().message());
-  if (pause.ok()) options.pause = *pause;
-  const auto bytes = parse_bytes(a.max_bytes);
-  if (!bytes.ok()) errors.push_back("--max-bytes: " + bytes.status().message());
-  if (bytes.ok()) options.max_bytes = *bytes;
-  if (bytes.ok() && (*bytes < 1024 || *bytes > (std::uint64_t{1} << 30))) {
-    errors.push_back("--max-bytes: give 1KiB to 1GiB");
+  options.budget = read_duration("--time", a.time, errors).value_or(options.budget);
+  options.pause = read_duration("--pause", a.pause, errors).value_or(options.pause);
+  if (const auto bytes = read_bytes("--max-bytes", a.max_bytes, errors)) {
+    options.max_bytes = *bytes;
+    if (*bytes < 1024 || *bytes > (std::uint64_t{1} << 30))
+      errors.push_back("--max-bytes: give 1KiB to 1GiB");
   }
   return options;
 }
@@ -121,53 +116,46 @@ Status check(comm::Group& world, const comm::TuneOptions& options, bool json) {
   return {};
 }
 
-int run_rank(const transport::Rendezvous& place, const comm::TuneOptions& options,
-             const TuneArguments& a) {
-  const std::string& path = a.out;
-  auto joined = comm::join(place);
-  if (!joined.ok()) return fail(kTune, joined.status());
-  auto& world = dynamic_cast<comm::Group&>(**joined);
+Status run_rank(const transport::Rendezvous& place, const comm::TuneOptions& options,
+                const TuneArguments& a) {
+  STORMO_ASSIGN_OR_RETURN(const auto joined, comm::join(place));
+  auto& world = dynamic_cast<comm::Group&>(*joined);
   if (a.check) {
-    Status checked = check(world, options, a.json);
-    if (checked.ok()) checked = world.finalize(Deadline::never());
-    return checked.ok() ? kExitOk : fail(kTune, checked);
+    STORMO_RETURN_IF_ERROR(check(world, options, a.json));
+    return world.finalize(Deadline::never());
   }
   const bool speaks = world.rank() == 0;
   if (speaks) {
     fmt::print("{:<15} {:>8}  {:<34} {:>10}  against the default choice\n", "goal", "bytes",
                "fastest", "time");
   }
-  const auto selection = comm::tune(world, options, [speaks](const comm::TuneResult& r) {
-    if (speaks) print_result(r);
-  });
-  if (!selection.ok()) return fail(kTune, selection.status());
-  const Status left = world.finalize(Deadline::never());
-  if (!left.ok()) return fail(kTune, left);
-  if (!speaks) return kExitOk;
-  const Status written =
-      replace_file(path, [&](std::ostream& file) { file << to_text(*selection); });
-  if (!written.ok()) return fail(kTune, written);
-  fmt::print("\nwritten: {}; use it with --selection {}\n", path, path);
-  return kExitOk;
+  STORMO_ASSIGN_OR_RETURN(const auto selection,
+                          comm::tune(world, options, [speaks](const comm::TuneResult& r) {
+                            if (speaks) print_result(r);
+                          }));
+  STORMO_RETURN_IF_ERROR(world.finalize(Deadline::never()));
+  if (!speaks) return {};
+  STORMO_RETURN_IF_ERROR(
+      replace_file(a.out, [&](std::ostream& file) { file << to_text(selection); }));
+  fmt::print("\nwritten: {0}; use it with --selection {0}\n", a.out);
+  return {};
 }
 
 int run(const TuneArguments& a, const Invocation& invocation) {
-  std::vector<std::string> errors;
+  Wrong errors;
   const auto tune_options = to_options(a, errors);
-  launch::LaunchOptions options = to_launch_options(a.launch, errors);
+  static_cast<void>(to_launch_options(a.launch, errors));
   const Status writable = a.check ? Status{} : check_output_path(a.out);
   if (a.json && !a.check) errors.push_back("--json: only with --check");
   if (!writable.ok()) errors.push_back("--out " + writable.message());
-  if (!errors.empty())
-    return fail(kTune, invalid_argument(fmt::format("{}", fmt::join(errors, "\n"))));
+  if (!errors.empty()) return fail(kTune, as_status(errors));
   const auto place = take_place_in_job(a.launch);
   if (!place.ok()) return fail(kTune, place.status());
   if (place->source == "none" && !a.launch.wants_launch()) {
     return fail(kTune, invalid_argument("one rank has nothing to choose; give -n or -H"));
   }
-  if (place->source != "none") return run_rank(*place, *tune_options, a);
-  options.output = launch::OutputMode::kRaw;
-  return launch_copies(std::move(options), invocation, "tune");
+  if (place->source != "none") return exit_code_of(kTune, run_rank(*place, tune_options, a));
+  return launch_copies(a.launch, invocation, kTune);
 }
 
 }  // namespace

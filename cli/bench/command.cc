@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -76,12 +77,14 @@ Result<bool> compare(const BenchArguments& arguments, const BenchOptions& option
                           BenchPlace::create(arguments.launch, arguments.tools, options.namespaces,
                                              options.rate, arguments.ranks_per_host));
   const BenchSite& site = place->site;
-  STORMO_ASSIGN_OR_RETURN(const auto contenders, gather_contenders(site, options, arguments));
-  show_commands(contenders);
-  STORMO_ASSIGN_OR_RETURN(const RoundResults results,
-                          run_rounds(contenders, options, [](const std::string& line) {
-                            fmt::print(stderr, "{}\n", line);
-                          }));
+  STORMO_ASSIGN_OR_RETURN(auto contenders, gather_contenders(site, options, arguments));
+  for (Contender& c : contenders) {
+    c.records = options.bytes.size();
+    c.required = true;
+  }
+  std::map<std::string, std::string> left_out;  // nobody: wrong results are results
+  STORMO_ASSIGN_OR_RETURN(const auto results, run_rounds(contenders, options.rounds,
+                                                         bench::parse_measurements, left_out));
   const std::vector<BenchRow> rows = rows_of(contenders, results, options.rate);
   const std::string heading = bench_heading(options, site.ranks, site.hosts);
   if (!arguments.json) fmt::print("{}{}\n", heading, bench_table(rows));
@@ -93,13 +96,6 @@ Result<bool> compare(const BenchArguments& arguments, const BenchOptions& option
   }
   if (!arguments.svg.empty()) STORMO_RETURN_IF_ERROR(write_chart(arguments.svg, heading, rows));
   return right;
-}
-
-int launch_bench_ranks(const BenchArguments& arguments, const Invocation& invocation) {
-  std::vector<std::string> errors;  // none: to_bench_options has looked
-  launch::LaunchOptions options = to_launch_options(arguments.launch, errors);
-  options.output = launch::OutputMode::kRaw;
-  return launch_copies(std::move(options), invocation, "bench");
 }
 
 int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
@@ -118,16 +114,19 @@ int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
             "--rounds, --against, --svg and made hosts start the ranks themselves; leave the outer "
             "launcher away"));
   if (alone && !rounds && arguments.launch.wants_launch())
-    return launch_bench_ranks(arguments, invocation);
-  const Result<bool> right =
-      rounds ? compare(arguments, *options)
-             : run_bench_rank(*place, arguments.engine, *options, arguments.json);
-  if (!right.ok()) return fail(kBench, right.status());
-  return *right ? kExitOk : kExitFailed;
+    return launch_copies(arguments.launch, invocation, kBench);
+  return exit_code_of(kBench,
+                      rounds ? compare(arguments, *options)
+                             : run_bench_rank(*place, arguments.engine, *options, arguments.json));
 }
 
 void add_flags(CLI::App& command, BenchArguments& a) {
-  add_launch_flags(command, a.launch);
+  add_bench_flags(
+      command, a,
+      "Compare with openmpi, mpich, intelmpi, gloo, or all that are\npresent; each runs "
+      "in every round",
+      "7 with --against", "openmpi_bench and others, gloo_bench.py, hosts");
+  add_made_hosts_flags(command, a);
   add_engine_flag(command, a.engine);
   command.add_option("--bytes", a.bytes, "Sizes of the whole, separated by commas")
       ->delimiter(',')
@@ -142,20 +141,6 @@ void add_flags(CLI::App& command, BenchArguments& a) {
       ->check(CLI::IsMember({"arena", "private"}))
       ->capture_default_str();
   command.add_option("--dtype", a.dtype, "Type of the elements")->capture_default_str();
-  command
-      .add_option("--against", a.against,
-                  "Compare with openmpi, mpich, intelmpi, gloo, or all that are\npresent; each "
-                  "runs in every round")
-      ->delimiter(',');
-  command.add_option("--rounds", a.rounds, "Rounds of all contenders; default: 7 with --against");
-  command.add_option("--rate", a.rate,
-                     "With --hosts 4: make 4 hosts with links of this rate (1gbit; root)");
-  command.add_option("--ranks-per-host", a.ranks_per_host, "On hosts that are made")
-      ->capture_default_str();
-  command.add_option("--python", a.python, "An interpreter with torch, for gloo");
-  command.add_option(
-      "--tools", a.tools,
-      "Folder of openmpi_bench and others, gloo_bench.py, hosts;\ndefault: this program's");
   command.add_option("--svg", a.svg, "Draw time and bandwidth over size into this file");
   command.add_flag("--json", a.json, "One JSON object per size on stdout");
 }

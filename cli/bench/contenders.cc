@@ -51,11 +51,6 @@ Words with_cubic_loopback(const BenchSite& site) {
 
 }  // namespace
 
-void show_commands(const std::vector<Contender>& contenders) {
-  for (const Contender& c : contenders)
-    fmt::print(stderr, "$ {}\n", fmt::join(c.command.words, " "));
-}
-
 std::string last_interface(const std::string& list) {
   return list.substr(list.rfind(',') + 1);  // npos + 1 is 0
 }
@@ -94,7 +89,8 @@ Words run_words(const BenchSite& site, Speaker speaker) {
   return words;
 }
 
-Words tuned_malloc_words() {
+Words malloc_words(const std::string& malloc) {
+  if (malloc == kDefaultMalloc) return {};
   return {"env", "MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=4294967296",
           "MALLOC_TOP_PAD_=268435456"};
 }

@@ -13,11 +13,11 @@ namespace stormo::cli {
 struct Contender {
   std::string name;
   ChildCommand command;
-  std::string rendezvous;  ///< a file that must not exist when it starts; empty: none
+  std::string rendezvous;   ///< a file that must not exist when it starts; empty: none
+  std::size_t records = 1;  ///< that it prints in a round
+  bool required = false;    ///< must not fail
+  std::string malloc = {};  ///< its setting, where both are tried
 };
-
-/// Their commands, on stderr.
-void show_commands(const std::vector<Contender>& contenders);
 
 inline void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -42,8 +42,11 @@ enum class Speaker { kRankZero, kEveryRank /* lines after "[rank] " */ };
 /// `stormo run` as it starts the ranks of the site, up to the program.
 std::vector<std::string> run_words(const BenchSite& site, Speaker speaker);
 
-/// Words before a program that give it a malloc which returns no memory to the system.
-std::vector<std::string> tuned_malloc_words();
+/// Settings of the C library's malloc: as it is, and told to return no memory to the system.
+inline constexpr const char* kDefaultMalloc = "default";
+inline constexpr const char* kTunedMalloc = "tuned";
+/// The words before a program that give it this setting.
+std::vector<std::string> malloc_words(const std::string& malloc);
 
 /// A statement that a Python script begins with, and the package that it needs.
 struct PythonImport {

@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 
 #include <bench/payload.h>
+#include <cli/flag_values.h>
+#include <cli/number_check.h>
 #include <stormo/base/units.h>
 
 namespace stormo::cli {
@@ -17,8 +18,6 @@ namespace {
 constexpr int kDefaultRounds = 7;
 constexpr int kMostNamespaces = 99;
 
-using Wrong = std::vector<std::string>;
-
 void read_sizes(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
   const auto dtype = bench::find_dtype(a.dtype);
   if (dtype)
@@ -26,57 +25,58 @@ void read_sizes(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
   else
     wrong.push_back(fmt::format("--dtype: '{}' is no type that can be added", a.dtype));
   for (const std::string& text : a.bytes) {
-    const auto bytes = parse_bytes(text);
-    if (!bytes.ok())
-      wrong.push_back("--bytes: " + bytes.status().message());
-    else if (const std::size_t size = size_of(options.dtype); dtype && *bytes % size != 0)
+    const auto bytes = read_bytes("--bytes", text, wrong);
+    if (!bytes) continue;
+    if (const std::size_t size = size_of(options.dtype); dtype && *bytes % size != 0)
       wrong.push_back(fmt::format("--bytes: {} is no multiple of {} ({})", text, size, a.dtype));
     else
       options.bytes.push_back(*bytes);
   }
-  const auto seconds = parse_duration(a.seconds);
-  if (!seconds.ok())
-    wrong.push_back("--time: " + seconds.status().message());
-  else
-    options.seconds = std::chrono::duration<double>(*seconds).count();
-  const auto pause = parse_duration(a.pause.empty() ? "0s" : a.pause);
-  if (!pause.ok())
-    wrong.push_back("--pause: " + pause.status().message());
-  else
-    options.pause =
-        a.pause.empty() ? burst_time(a.rate) : std::chrono::duration<double>(*pause).count();
+  options.seconds = to_seconds(read_duration("--time", a.seconds, wrong).value_or(Duration{}));
+  options.pause = burst_time(a.rate);
+  if (!a.pause.empty())
+    options.pause = to_seconds(read_duration("--pause", a.pause, wrong).value_or(Duration{}));
 }
 
 void read_opponents(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
-  constexpr std::array<const char*, 4> kKnown = {"openmpi", "mpich", "intelmpi", "gloo"};
-  for (const std::string& name : a.against) {
-    if (name == "all") {
-      options.only_present = true;
-      options.against.assign(kKnown.begin(), kKnown.end());
-    } else if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
-      wrong.push_back(fmt::format("--against: '{}' is unknown; write {} or all", name,
-                                  fmt::join(kKnown, ", ")));
-    } else if (std::find(options.against.begin(), options.against.end(), name) ==
-               options.against.end()) {
-      options.against.push_back(name);
-    }
-  }
-  if (a.rounds < 0) wrong.push_back("--rounds: at least 1");
+  constexpr std::string_view kAll = "all";
+  constexpr std::array<std::string_view, 5> kKnown = {"openmpi", "mpich", "intelmpi", "gloo", kAll};
+  options.against = known_names(kKnown, a.against, "--against", wrong);
+  options.only_present = std::ranges::count(options.against, kAll) > 0;
+  if (options.only_present) options.against.assign(kKnown.begin(), std::prev(kKnown.end()));
   options.rounds = a.rounds > 0 ? a.rounds : options.against.empty() ? 1 : kDefaultRounds;
 }
 
 double bits_per_second(const std::string& rate) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(rate.data(), rate.data() + rate.size(), number);
-  const std::string unit(static_cast<const char*>(end), rate.data() + rate.size());
+  const std::size_t unit_at = std::max<std::size_t>(rate.size(), 4) - 4;
+  const std::string_view unit = std::string_view(rate).substr(unit_at);
   const double scale = unit == "kbit" ? 1e3 : unit == "mbit" ? 1e6 : unit == "gbit" ? 1e9 : 0;
-  return error == std::errc{} && number > 0 ? number * scale : 0;
+  return scale * std::max(0.0, number_of<double>(rate.substr(0, unit_at)).value_or(0));
 }
 
 }  // namespace
 
-int read_namespaces(const LaunchFlags& launch, const std::string& rate, int ranks_per_host,
-                    std::vector<std::string>& wrong) {
+void add_bench_flags(CLI::App& command, BenchFlags& flags, const std::string& opponents,
+                     const std::string& default_rounds, const std::string& scripts) {
+  add_launch_flags(command, flags.launch);
+  command.add_option("--against", flags.against, opponents)->delimiter(',');
+  command
+      .add_option("--rounds", flags.rounds, "Rounds of all contenders; default: " + default_rounds)
+      ->check(at_least(1));
+  command.add_option("--python", flags.python, "An interpreter with torch, for PyTorch and Gloo");
+  command.add_option("--tools", flags.tools, "Folder of " + scripts + ";\ndefault: this program's");
+}
+
+void add_made_hosts_flags(CLI::App& command, BenchFlags& flags) {
+  command.add_option("--rate", flags.rate,
+                     "With --hosts 4: make 4 hosts with links of this rate (1gbit; root)");
+  command.add_option("--ranks-per-host", flags.ranks_per_host, "On hosts that are made")
+      ->capture_default_str();
+}
+
+int read_namespaces(const BenchFlags& flags, std::vector<std::string>& wrong) {
+  const LaunchFlags& launch = flags.launch;
+  const std::string& rate = flags.rate;
   const std::string& text = launch.hosts;
   const bool number = !text.empty() && std::all_of(text.begin(), text.end(),
                                                    [](char c) { return c >= '0' && c <= '9'; });
@@ -89,12 +89,13 @@ int read_namespaces(const LaunchFlags& launch, const std::string& rate, int rank
     if (launch.ranks)
       wrong.push_back("--ranks: hosts that are made have --ranks-per-host ranks each");
   }
-  if (ranks_per_host < 1) wrong.push_back("--ranks-per-host: at least 1");
-  if (!number && ranks_per_host != 1)
+  if (flags.ranks_per_host < 1) wrong.push_back("--ranks-per-host: at least 1");
+  if (!number && flags.ranks_per_host != 1)
     wrong.push_back("--ranks-per-host: only for hosts that are made (--hosts 4)");
   if (!rate.empty() && !number) wrong.push_back("--rate: only for hosts that are made (--hosts 4)");
   if (!rate.empty() && payload_rate(rate) == 0)
     wrong.push_back(fmt::format("--rate: '{}' is not a rate; write 100mbit or 1gbit", rate));
+  if (namespaces == 0) static_cast<void>(to_launch_options(launch, wrong));
   return namespaces;
 }
 
@@ -124,10 +125,9 @@ Result<BenchOptions> to_bench_options(const BenchArguments& a, const bench::Oper
   if (facts.operation == bench::Operation::kBarrier && !a.svg.empty())
     wrong.push_back("--svg: a barrier has no sizes to draw");
   read_opponents(a, options, wrong);
-  options.namespaces = read_namespaces(a.launch, a.rate, a.ranks_per_host, wrong);
+  options.namespaces = read_namespaces(a, wrong);
   options.rate = a.rate;
-  if (options.namespaces == 0) static_cast<void>(to_launch_options(a.launch, wrong));
-  if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  STORMO_RETURN_IF_ERROR(as_status(wrong));
   return options;
 }
 

@@ -11,23 +11,33 @@
 
 namespace stormo::cli {
 
-/// The flags of `stormo bench`, as written.
-struct BenchArguments {
+/// The flags of all benchmarks that run rounds of several contenders, as written.
+struct BenchFlags {
   LaunchFlags launch;
+  int rounds = 0;  ///< 0: not given
+  std::vector<std::string> against;
+  std::string rate;
+  int ranks_per_host = 1;
+  std::string python;
+  std::string tools;
+  bool json = false;
+};
+/// Adds them, but not those of hosts that are made. `opponents`: what --against may name, in lines
+/// of a help page; `default_rounds` likewise; `scripts`: what is in the folder --tools.
+void add_bench_flags(CLI::App& command, BenchFlags& flags, const std::string& opponents,
+                     const std::string& default_rounds, const std::string& scripts);
+/// --rate and --ranks-per-host.
+void add_made_hosts_flags(CLI::App& command, BenchFlags& flags);
+
+/// The flags of `stormo bench` of a collective, as written.
+struct BenchArguments : BenchFlags {
   std::string engine = "stormo";
   std::vector<std::string> bytes = {"8", "4K", "64K", "1M", "16M"};
   std::string seconds = "300ms";
   std::string pause;
   std::string buffers = "arena";
   std::string dtype = "float32";
-  int rounds = 0;
-  std::vector<std::string> against;
-  std::string rate;
-  int ranks_per_host = 1;
-  std::string python;
-  std::string tools;
   std::string svg;
-  bool json = false;
 };
 
 /// What they mean.
@@ -55,9 +65,8 @@ Result<BenchOptions> to_bench_options(const BenchArguments& arguments,
                                       const bench::OperationFacts& facts);
 
 /// How many hosts are to be made: "-H 4" stands for four, every other list names hosts (0). Appends
-/// what is wrong with that and with the flags that belong to it.
-int read_namespaces(const LaunchFlags& launch, const std::string& rate, int ranks_per_host,
-                    std::vector<std::string>& wrong);
+/// what is wrong with that, and with all flags of launches.
+int read_namespaces(const BenchFlags& flags, std::vector<std::string>& wrong);
 
 /// Bytes per second of payload that a link of this rate carries in Ethernet frames of 1514 bytes; 0
 /// for no rate.

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -49,10 +48,6 @@ using transport::MemoryFile;
 constexpr std::size_t kLine = 64;
 /// So little costs less to read from everybody than a second barrier does.
 constexpr std::uint64_t alone_bytes(std::size_t ranks) { return ranks <= 2 ? 4096 : 1024; }
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Everybody's buffer, mapped by everybody.
 class SharedBuffers {
@@ -185,11 +180,11 @@ Result<double> probe_memory(comm::Communicator& world, bench::Engine& engine,
   const auto iterate = [&](int index) -> Result<bench::Interval> {
     std::memset(shared.data()[me], index & 1, lines * kLine);
     STORMO_RETURN_IF_ERROR(engine.barrier());
-    const double begin = now();
+    const double begin = bench::now();
     barrier.wait();  // everybody's input is there
     task.run();
     if (!alone) barrier.wait();  // nobody needs mine any more
-    const double end = now();
+    const double end = bench::now();
     STORMO_RETURN_IF_ERROR(engine.barrier());  // nobody rewrites what others still read
     return bench::Interval{begin, end};
   };

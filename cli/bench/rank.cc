@@ -1,12 +1,9 @@
 #include <cli/bench/rank.h>
 
-#include <fmt/format.h>
-
-#include <cstdio>
-
 #include <bench/measure.h>
 #include <cli/bench/engine.h>
 #include <cli/bench/probe.h>
+#include <cli/bench/report.h>
 #include <cli/bench/table.h>
 #include <cli/engine.h>
 #include <stormo/comm/communicator.h>
@@ -42,18 +39,15 @@ Result<bool> run_bench_rank(const transport::Rendezvous& place, const std::strin
                             const BenchOptions& options, bool json) {
   STORMO_ASSIGN_OR_RETURN(const auto world, join_world(engine_name, place));
   StormoEngine engine(*world, options.private_buffers);
-  const auto print = [&](const std::string& text) {
-    if (world->rank() != 0) return;
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
-  };
-  if (!json) print(bench_heading(options, world->size(), world->cross_size()) + bench_columns());
-  bool verified = true;
-  for (const std::uint64_t bytes : options.bytes) {
+  const std::string heading =
+      json ? "" : bench_heading(options, world->size(), world->cross_size()) + bench_columns();
+  const auto measure = [&](std::uint64_t bytes) -> Result<Report> {
     STORMO_ASSIGN_OR_RETURN(const auto m, measure_size(*world, engine, options, bytes));
-    verified = verified && m.verified;
-    print(json ? to_json(m) : bench_line(m));
-  }
+    return Report{json ? to_json(m) : bench_line(m), m.verified};
+  };
+  STORMO_ASSIGN_OR_RETURN(
+      const bool verified,
+      print_each<std::uint64_t>(world->rank() == 0, heading, options.bytes, measure));
   STORMO_RETURN_IF_ERROR(world->finalize(Deadline::never()));
   return verified;
 }

@@ -1,9 +1,11 @@
 #include <cli/bench/rounds.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include <stormo/launch/process/other_load.h>
 
@@ -45,41 +47,27 @@ Status unexpected(const Contender& contender, const ChildOutcome& outcome) {
 }
 
 Status each_round(const std::vector<Contender>& contenders, int rounds,
-                  const std::function<Status(std::size_t, Result<ChildOutcome>)>& take,
-                  const std::function<void(const std::string&)>& note) {
+                  const std::function<Status(std::size_t, const ChildOutcome&)>& take) {
+  for (const Contender& c : contenders)
+    fmt::print(stderr, "$ {}\n", fmt::join(c.command.words, " "));
   for (int round = 0; round < rounds; ++round) {
     const launch::OtherLoad load;
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       const std::size_t turn = round % 2 == 0 ? i : contenders.size() - 1 - i;
       const Contender& contender = contenders[turn];
       if (!contender.rendezvous.empty()) ::unlink(contender.rendezvous.c_str());
-      STORMO_RETURN_IF_ERROR(take(turn, run_child(contender.command)));
+      const auto outcome = run_child(contender.command);
+      STORMO_RETURN_IF_ERROR(outcome.status().within(contender.name));
+      STORMO_RETURN_IF_ERROR(take(turn, *outcome));
     }
-    note(
-        fmt::format("round {}/{}: others kept {:.2f} cores busy", round + 1, rounds, load.cores()));
+    fmt::print(stderr, "round {}/{}: others kept {:.2f} cores busy\n", round + 1, rounds,
+               load.cores());
   }
   return {};
 }
 
-Result<RoundResults> run_rounds(const std::vector<Contender>& contenders,
-                                const BenchOptions& options,
-                                const std::function<void(const std::string&)>& note) {
-  RoundResults results(contenders.size());
-  // wrong results are results; fewer than asked for are a failure
-  const auto take = [&](std::size_t index, Result<ChildOutcome> outcome) -> Status {
-    STORMO_RETURN_IF_ERROR(outcome.status().within(contenders[index].name));
-    auto found = bench::parse_measurements(outcome->out);
-    if (!found.ok() || found->size() != options.bytes.size())
-      return unexpected(contenders[index], *outcome);
-    results[index].push_back(std::move(*found));
-    return {};
-  };
-  STORMO_RETURN_IF_ERROR(each_round(contenders, options.rounds, take, note));
-  return results;
-}
-
-std::vector<BenchRow> rows_of(const std::vector<Contender>& contenders, const RoundResults& results,
-                              const std::string& rate) {
+std::vector<BenchRow> rows_of(const std::vector<Contender>& contenders,
+                              const RoundResults<Measurement>& results, const std::string& rate) {
   std::vector<BenchRow> rows;
   const std::size_t sizes = results.front().front().size();
   const double line = payload_rate(rate);

@@ -1,11 +1,16 @@
 #include <cli/bench/site.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
+#include <cli/bench/child.h>
 #include <cli/bench/contenders.h>
 #include <cli/own_program.h>
 #include <stormo/launch/host_spec.h>
@@ -45,15 +50,35 @@ Result<std::unique_ptr<BenchPlace>> BenchPlace::create(const LaunchFlags& launch
   site.cores = launch::read_cpus().usable_cores();
   site.root = ::geteuid() == 0;
   site.launch = launch;
-  if (namespaces > 0) {
-    STORMO_ASSIGN_OR_RETURN(BenchHosts hosts,
-                            BenchHosts::create(site.tools + "/hosts", namespaces, rate));
-    place->made_.emplace(std::move(hosts));
-    place->made_->describe(ranks_per_host, site.launch);
-  }
+  if (namespaces > 0) STORMO_RETURN_IF_ERROR(place->make_hosts(namespaces, rate, ranks_per_host));
   site.namespaces = enters_namespaces(site.launch.remote_shell);
   STORMO_RETURN_IF_ERROR(count_ranks(site));
   return place;
+}
+
+Status BenchPlace::make_hosts(int count, const std::string& rate, int ranks_per_host) {
+  const std::string name = fmt::format("b{}", ::getpid() % 1'000'000);
+  ChildCommand up{{hosts_tool(), "up", std::to_string(count), "--name", name}, {}};
+  if (!rate.empty()) append(up.words, {"--rate", rate});
+  STORMO_ASSIGN_OR_RETURN(const ChildOutcome outcome, run_child(up));
+  if (outcome.status != 0)
+    return invalid_argument(fmt::format("--hosts {}: {}", count, tail_of(outcome.err)));
+  made_ = name;
+  std::vector<std::string> hosts;
+  for (int i = 1; i <= count; ++i)
+    hosts.push_back(fmt::format("{}-{}:{}", name, i, ranks_per_host));
+  site.launch.hosts = fmt::format("{}", fmt::join(hosts, ","));
+  site.launch.interface = name + "br,eth0";
+  site.launch.remote_shell = hosts_tool() + " exec {host}";
+  return {};
+}
+
+BenchPlace::~BenchPlace() {
+  if (made_.empty()) return;
+  const auto gone = run_child({{hosts_tool(), "down", "--name", made_}, {}});
+  if (!gone.ok() || gone->status != 0)
+    fmt::print(stderr, "stormo bench: the hosts stay; take them away by: {} down --name {}\n",
+               hosts_tool(), made_);
 }
 
 }  // namespace stormo::cli

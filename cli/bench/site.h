@@ -1,11 +1,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
-#include <cli/bench/hosts.h>
 #include <cli/launch_flags.h>
 #include <stormo/base/status.h>
 #include <stormo/base/temporary_folder.h>
@@ -36,13 +34,18 @@ class BenchPlace {
                                                     const std::string& tools, int namespaces,
                                                     const std::string& rate, int ranks_per_host);
   BenchPlace(const BenchPlace&) = delete;
+  ~BenchPlace();
 
   BenchSite site;
 
  private:
   explicit BenchPlace(TemporaryFolder scratch) : scratch_(std::move(scratch)) {}
+  /// By tools/hosts: network namespaces. kInvalidArgument where this machine does not allow that.
+  Status make_hosts(int count, const std::string& rate, int ranks_per_host);
+  std::string hosts_tool() const { return site.tools + "/hosts"; }
+
   TemporaryFolder scratch_;
-  std::optional<BenchHosts> made_;
+  std::string made_;  ///< name of the hosts that were made; empty: none
 };
 
 }  // namespace stormo::cli

@@ -8,9 +8,10 @@
 #include <system_error>
 #include <vector>
 
-#include <cli/bench/find_row.h>
 #include <cli/commands.h>
 #include <cli/data/sets.h>
+#include <cli/failure.h>
+#include <cli/flag_values.h>
 #include <stormo/base/replace_file.h>
 
 namespace stormo::cli {
@@ -43,29 +44,20 @@ Status write_set(const DataSet& set, const fs::path& folder) {
   return failed ? io_error("cannot create '" + folder.string() + "'") : Status();
 }
 
-int fetch(const FetchArguments& a) {
-  std::vector<std::string> wrong;
-  const DataSet* set = find_row(data_sets(), a.name, "stormo data fetch", wrong);
-  if (set == nullptr) {
-    fmt::print(stderr, "{}\n", wrong.front());
-    return kExitUsage;
-  }
+Status fetch(const FetchArguments& a) {
+  Wrong wrong;
+  const DataSet* set = find_row(data_sets(), a.name, "name", wrong);
+  STORMO_RETURN_IF_ERROR(as_status(wrong));
   const std::string folder = a.folder.empty() ? "data/" + std::string(set->name) : a.folder;
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(folder, ignored))) {
-    fmt::print(stderr,
-               "stormo data fetch: '{}' is there already; remove it, or name another folder by "
-               "--to\n",
-               folder);
-    return kExitUsage;
+    return invalid_argument(
+        fmt::format("'{}' is there already; remove it, or name another folder by --to", folder));
   }
-  if (const Status written = write_set(*set, folder); !written.ok()) {
-    fmt::print(stderr, "stormo data fetch: {}\n", written.message());
-    return kExitFailed;
-  }
+  STORMO_RETURN_IF_ERROR(write_set(*set, folder));
   fmt::print("{}: {}\ntrain with it by: {}\n", folder, set->what,
              fmt::format(fmt::runtime(set->command), folder));
-  return kExitOk;
+  return {};
 }
 
 }  // namespace
@@ -84,7 +76,8 @@ void add_data_command(CLI::App& app, Invocation& invocation) {
   CLI::App* fetching = data->add_subcommand("fetch", "Make one of them, always the same");
   fetching->add_option("name", a->name, "Name from 'stormo data list'")->required();
   fetching->add_option("--to", a->folder, "Folder; default: data/NAME");
-  fetching->callback([&invocation, a] { invocation.exit_code = fetch(*a); });
+  fetching->callback(
+      [&invocation, a] { invocation.exit_code = exit_code_of("data fetch", fetch(*a)); });
 }
 
 }  // namespace stormo::cli

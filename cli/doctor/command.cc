@@ -11,6 +11,7 @@
 #include <cli/commands.h>
 #include <cli/doctor/findings.h>
 #include <cli/doctor/torch_facts.h>
+#include <cli/plan/output.h>
 #include <stormo/base/units.h>
 #include <stormo/base/version.h>
 
@@ -130,7 +131,7 @@ int report(bool as_json) {
     for (const Finding& f : found)
       object["findings"].push_back(
           {{"fatal", f.fatal}, {"what", f.what}, {"why", f.why}, {"remedy", f.remedy}});
-    fmt::print("{}\n", object.dump(-1, ' ', false, json::error_handler_t::replace));
+    print_json(object);
   } else {
     print_facts(facts, torch);
     fmt::print("\n");

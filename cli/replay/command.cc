@@ -17,18 +17,18 @@ constexpr const char* kExamples =
     "for bit, on the same kind of processor. Exit codes: 0 the same weights, or the run did not\n"
     "come to its end; 1 other weights, or a failure; 2 usage.";
 
+void add_flags(CLI::App& command, ReplayArguments& a) {
+  command.add_option("record", a.directory, "Folder of stormo train --record")->required();
+  command.add_option("overrides", a.overrides,
+                     "key=value: changes to the recipe, such as data.path");
+  command.add_flag("--json", a.json, "One JSON object per line on stdout");
+}
+
 }  // namespace
 
 void add_replay_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      app.add_subcommand("replay", "Train again as a run with parameter servers did");
-  command->footer(kExamples);
-  const auto a = std::make_shared<ReplayArguments>();
-  command->add_option("record", a->directory, "Folder of stormo train --record")->required();
-  command->add_option("overrides", a->overrides,
-                      "key=value: changes to the recipe, such as data.path");
-  command->add_flag("--json", a->json, "One JSON object per line on stdout");
-  command->callback([a, &invocation] { invocation.exit_code = run_replay(*a); });
+  add_command(app, invocation, "replay", "Train again as a run with parameter servers did",
+              kExamples, add_flags, run_replay);
 }
 
 }  // namespace stormo::cli

@@ -1,6 +1,4 @@
 // The words of `stormo simulate`.
-#include <memory>
-
 #include <cli/commands.h>
 #include <cli/recipe_file.h>
 #include <cli/simulate/options.h>
@@ -79,26 +77,27 @@ void add_cluster(CLI::App& command, SimulateArguments& a) {
       ->capture_default_str();
 }
 
+void add_flags(CLI::App& command, SimulateArguments& a) {
+  take_recipe_names(command.add_option("recipe", a.recipe, "Recipe, a TOML file"))->required();
+  command.add_option("overrides", a.overrides, "key=value: changes to the recipe");
+  command
+      .add_option("--policies", a.policies,
+                  "Policies to compare, separated by commas: sync, async, ssp,\nn_softsync, "
+                  "backup_workers, parameter_averaging, elastic_averaging,\ndownpour, or all")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add_cluster(command, a);
+  CLI::Option* json = command.add_flag("--json", a.json, "One JSON object per policy on stdout");
+  command.add_flag("--svg", a.svg, "A picture of the losses over virtual time, on stdout")
+      ->excludes(json);
+}
+
 }  // namespace
 
 void add_simulate_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      app.add_subcommand("simulate", "Train with parameter servers or averages in virtual time");
-  command->footer(kExamples);
-  const auto a = std::make_shared<SimulateArguments>();
-  take_recipe_names(command->add_option("recipe", a->recipe, "Recipe, a TOML file"))->required();
-  command->add_option("overrides", a->overrides, "key=value: changes to the recipe");
-  command
-      ->add_option("--policies", a->policies,
-                   "Policies to compare, separated by commas: sync, async, ssp,\nn_softsync, "
-                   "backup_workers, parameter_averaging, elastic_averaging,\ndownpour, or all")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  add_cluster(*command, *a);
-  CLI::Option* json = command->add_flag("--json", a->json, "One JSON object per policy on stdout");
-  command->add_flag("--svg", a->svg, "A picture of the losses over virtual time, on stdout")
-      ->excludes(json);
-  command->callback([a, &invocation] { invocation.exit_code = run_simulate(*a); });
+  add_command(app, invocation, "simulate",
+              "Train with parameter servers or averages in virtual time", kExamples, add_flags,
+              run_simulate);
 }
 
 }  // namespace stormo::cli

@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include <cli/flag_values.h>
 #include <stormo/base/units.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard/shard_memory.h>
@@ -18,32 +18,11 @@ namespace stormo::cli {
 namespace {
 
 using protocol::VirtualCluster;
-using Wrong = std::vector<std::string>;
 
 constexpr double kMostLoss = 0.9;  // beyond, a run only waits
 
-/// The whole text as a number.
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number number{};
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || at != end) return std::nullopt;
-  return number;
-}
-
-/// "2:10x" in two; the second part is empty where there is no colon.
-std::pair<std::string_view, std::string_view> halves(std::string_view text) {
-  const std::size_t colon = text.find(':');
-  if (colon == std::string_view::npos) return {text, {}};
-  return {text.substr(0, colon), text.substr(colon + 1)};
-}
-
 Duration duration_of(const char* flag, std::string_view text, Wrong& wrong) {
-  const Result<Duration> duration = parse_duration(text);
-  if (duration.ok()) return *duration;
-  wrong.push_back(fmt::format("{}: {}", flag, duration.status().message()));
-  return Duration(1);
+  return read_duration(flag, text, wrong).value_or(Duration(1));
 }
 
 struct Crash {
@@ -120,12 +99,10 @@ std::vector<double> slowness_of(const std::vector<std::string>& stragglers, int 
                                 Wrong& wrong) {
   std::vector<double> slow;  // from the last worker
   for (const std::string& text : stragglers) {
-    auto [first, second] = halves(text);
-    const bool has_x = second.ends_with('x');
-    if (has_x) second.remove_suffix(1);
+    const auto [first, second] = halves(text);
     const auto count = number_of<int>(first);
-    const auto factor = number_of<double>(second);
-    if (!has_x || !count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
+    const auto factor = factor_of(second);
+    if (!count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
       wrong.push_back(fmt::format(
           "--stragglers: '{}' is not COUNT:FACTORx, such as 2:10x: 2 workers take 10 times as long",
           text));

@@ -142,14 +142,13 @@ int run_program(const StradsArguments& a, const StradsMaker& maker, const Invoca
     const Status enough = maker.check_memory(simulates ? 1 : ranks_here(a.launch));
     if (!enough.ok()) wrong.push_back(enough.message());
   }
-  launch::LaunchOptions launch = to_launch_options(a.launch, wrong);
+  static_cast<void>(to_launch_options(a.launch, wrong));
   if (!wrong.empty()) {
     return fail_strads(maker.name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
   }
   if (a.dry_run) return dry_run(a, maker);
   if (is_rank || simulates || !a.launch.wants_launch()) return run_as_rank(*place, a, maker);
-  launch.output = launch::OutputMode::kRaw;
-  return launch_copies(std::move(launch), invocation, "strads");
+  return launch_copies(a.launch, invocation, "strads");
 }
 
 }  // namespace stormo::cli

@@ -45,39 +45,42 @@ void add_model_choice(CLI::App& command, ModelChoice& choice) {
   command.add_flag("--json", choice.json, "One JSON object per line on stdout");
 }
 
+void add_evaluate_flags(CLI::App& command, ModelChoice& choice) {
+  add_model_choice(command, choice);
+  command.add_option("overrides", choice.overrides, "key=value: where other data lie");
+}
+
+void add_predict_flags(CLI::App& command, PredictArguments& a) {
+  add_model_choice(command, a.model);
+  command.add_option("files", a.files, "Images, texts, tables or arrays")->required();
+  command.add_option("--top", a.top, "How many of the likeliest classes to say")
+      ->check(CLI::Range(1, 1000));
+}
+
+void add_sample_flags(CLI::App& command, SampleArguments& a) {
+  add_model_choice(command, a.model);
+  command.add_option("--prompt", a.prompt, "Text to continue");
+  command.add_option("--length", a.length, "Tokens to write");
+  command.add_option("--temperature", a.temperature, "0: always the likeliest token");
+  command.add_option("--top-k", a.top_k, "Draw among so many likeliest tokens; 0: among all");
+  command.add_option("--seed", a.seed, "Of the draws");
+}
+
 }  // namespace
 
 void add_evaluate_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = app.add_subcommand("evaluate", "Judge a trained model on held-out data");
-  command->footer(kEvaluateExamples);
-  const auto choice = std::make_shared<ModelChoice>();
-  add_model_choice(*command, *choice);
-  command->add_option("overrides", choice->overrides, "key=value: where other data lie");
-  command->callback([choice, &invocation] { invocation.exit_code = evaluate(*choice); });
+  add_command(app, invocation, "evaluate", "Judge a trained model on held-out data",
+              kEvaluateExamples, add_evaluate_flags, evaluate);
 }
 
 void add_predict_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = app.add_subcommand("predict", "Ask a trained model about files");
-  command->footer(kPredictExamples);
-  const auto a = std::make_shared<PredictArguments>();
-  add_model_choice(*command, a->model);
-  command->add_option("files", a->files, "Images, texts, tables or arrays")->required();
-  command->add_option("--top", a->top, "How many of the likeliest classes to say")
-      ->check(CLI::Range(1, 1000));
-  command->callback([a, &invocation] { invocation.exit_code = predict(*a); });
+  add_command(app, invocation, "predict", "Ask a trained model about files", kPredictExamples,
+              add_predict_flags, predict);
 }
 
 void add_sample_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = app.add_subcommand("sample", "Let a trained language model write");
-  command->footer(kSampleExamples);
-  const auto a = std::make_shared<SampleArguments>();
-  add_model_choice(*command, a->model);
-  command->add_option("--prompt", a->prompt, "Text to continue");
-  command->add_option("--length", a->length, "Tokens to write");
-  command->add_option("--temperature", a->temperature, "0: always the likeliest token");
-  command->add_option("--top-k", a->top_k, "Draw among so many likeliest tokens; 0: among all");
-  command->add_option("--seed", a->seed, "Of the draws");
-  command->callback([a, &invocation] { invocation.exit_code = sample(*a); });
+  add_command(app, invocation, "sample", "Let a trained language model write", kSampleExamples,
+              add_sample_flags, sample);
 }
 
 }  // namespace stormo::cli

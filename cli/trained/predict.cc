@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <cli/plan/output.h>
 #include <cli/trained/arguments.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
@@ -18,7 +19,7 @@ std::string place(const train::Prediction& p) {
   return p.line == 0 ? p.file : fmt::format("{}:{}", p.file, p.line);
 }
 
-void print_json(const train::Prediction& p) {
+void print_as_json(const train::Prediction& p) {
   using Json = nlohmann::ordered_json;
   Json classes = Json::array();
   for (const train::ClassChance& c : p.likeliest) {
@@ -29,7 +30,7 @@ void print_json(const train::Prediction& p) {
                      {"file", p.file},
                      {"line", p.line == 0 ? Json(nullptr) : Json(p.line)},
                      {p.value ? "value" : "classes", p.value ? Json(*p.value) : classes}};
-  fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  print_json(line);
 }
 
 void print_text(const train::Prediction& p) {
@@ -54,7 +55,7 @@ Status predict_files(const PredictArguments& a, const train::TrainedModel& model
   Status first;
   int failed = 0;
   for (const std::string& file : a.files) {
-    const train::PredictionSink sink{.prediction = a.model.json ? print_json : print_text,
+    const train::PredictionSink sink{.prediction = a.model.json ? print_as_json : print_text,
                                      .warn = warn};
     const Status done = train::predict_file(model, file, a.top, sink);
     if (done.ok()) continue;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include <cli/plan/output.h>
 #include <cli/trained/arguments.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
@@ -48,7 +49,7 @@ Status write_text(const SampleArguments& a, const train::TrainedModel& model) {
     const nlohmann::ordered_json line = {{"event", "sample"},  {"schema", 1},
                                          {"step", model.step}, {"seed", seed},
                                          {"prompt", a.prompt}, {"text", text}};
-    fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json(line);
   } else {
     const bool terminal = ::isatty(STDOUT_FILENO) == 1;
     fmt::print("{}\n", terminal ? printable(text) : text);

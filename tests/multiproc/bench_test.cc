@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
 
 #include "process.h"
 #include "tests/built.h"
@@ -159,6 +161,18 @@ TEST(BenchStep, ListsEverythingWrong) {
 #else
   EXPECT_THAT(o.err, HasSubstr("without libtorch"));
 #endif
+}
+
+TEST(BenchStep, TellsNumbersThatAreTooSmall) {
+  for (const auto& [kind, flag, least] : {std::tuple("step", "--steps", 3),
+                                          {"step", "--micro-batches", 1},
+                                          {"async", "--batch", 1},
+                                          {"async", "--rounds", 1}}) {
+    const Outcome o = bench({kind, flag, std::to_string(least - 1)});
+    EXPECT_EQ(o.status, 2) << flag;
+    EXPECT_THAT(o.err, HasSubstr(std::string(flag) + ": must be a whole number of at least " +
+                                 std::to_string(least)));
+  }
 }
 
 #ifdef STORMO_HAVE_TORCH

@@ -1,18 +1,12 @@
 // The rounds of `stormo bench async`.
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <cli/bench/async/contenders.h>
 #include <cli/bench/async/table.h>
 #include <cli/bench/commands.h>
-#include <cli/bench/site.h>
+#include <cli/bench/step/contenders.h>
 #include <cli/bench/step/rank.h>
-#include <cli/bench/step/task.h>
-#include <stormo/launch/process/signals.h>
 
 namespace stormo::cli {
 namespace {
@@ -20,16 +14,22 @@ namespace {
 constexpr const char* kBenchAsync = "bench async";
 
 /// Of the ways in which a contender ran the fastest counts.
-Result<AsyncRow> row_of(const StepJob& job, int workers, const SlowWorker& slow, AsyncField field) {
-  AsyncRow row{.job = job, .workers = workers, .slow = slow, .ours = {}, .against = {}};
-  row.absent = std::move(field.left_out);
+Result<AsyncRow> row_of(const TrainingOutcome<bench::WorkerRecord>& out) {
+  AsyncRow row{.job = out.comparison.job,
+               .workers = out.site.ranks,
+               .slow = out.comparison.slow,
+               .ours = {},
+               .against = {},
+               .absent = out.left_out};
   std::vector<AsyncResult> results;
-  for (const AsyncContender& c : field.contenders) {
-    if (row.absent.contains(c.name)) continue;
-    auto summary = summarize_workers(c.rounds, c.way);
-    STORMO_RETURN_IF_ERROR(summary.status().within(c.name));
-    if (results.empty() || results.back().name != c.name)
-      results.push_back({c.name, std::move(*summary)});
+  for (std::size_t i = 0; i < out.contenders.size(); ++i) {
+    const std::string& name = out.contenders[i].name;
+    if (row.absent.contains(name)) continue;
+    const bool none_slow = name == kFastWorkers;
+    auto summary = summarize_workers(out.results[i], none_slow ? SlowWorker() : row.slow);
+    STORMO_RETURN_IF_ERROR(summary.status().within(name));
+    if (results.empty() || results.back().name != name)
+      results.push_back({name, std::move(*summary)});
     else if (summary->rate() > results.back().summary.rate())
       results.back().summary = std::move(*summary);
   }
@@ -39,49 +39,43 @@ Result<AsyncRow> row_of(const StepJob& job, int workers, const SlowWorker& slow,
   return row;
 }
 
-/// Every strategy must fit the number of workers.
-Status check_strategies(const BenchAsyncOptions& options, int workers) {
-  for (StepJob job : options.jobs) {
-    for (const StepStrategy* strategy : options.strategies) {
-      job.strategy = strategy;
-      STORMO_RETURN_IF_ERROR(step_recipe(job, workers).status());
-    }
-  }
-  return {};
-}
-
-/// False when a strategy did not learn.
-Result<bool> compare(const AsyncArguments& arguments, const BenchAsyncOptions& options) {
-  STORMO_ASSIGN_OR_RETURN(const auto signals, launch::SignalReader::create());
-  STORMO_ASSIGN_OR_RETURN(const auto place,
-                          BenchPlace::create(arguments.launch, arguments.tools, 0, "", 1));
-  const BenchSite& site = place->site;
-  STORMO_RETURN_IF_ERROR(check_strategies(options, site.ranks));
-  bool right = true;
-  for (const StepJob& job : options.jobs) {
-    STORMO_ASSIGN_OR_RETURN(AsyncField field, gather_async(site, job, options, arguments));
-    STORMO_RETURN_IF_ERROR(measure(field, options.rounds, bench::parse_worker_records));
-    STORMO_ASSIGN_OR_RETURN(const AsyncRow row,
-                            row_of(job, site.ranks, options.slow, std::move(field)));
-    for (const auto& [name, reason] : row.absent)
-      fmt::print(stderr, "stormo bench async: not available: {}\n", reason);
-    fmt::print("{}\n", arguments.svg    ? async_picture(row)
-                       : arguments.json ? async_json(row)
-                                        : async_table(row));
-    std::fflush(stdout);
-    right = right && row.ours.summary.trained;
-  }
-  return right;
-}
-
 }  // namespace
 
-int run_bench_async(const AsyncArguments& arguments) {
-  const auto options = to_async_options(arguments);
+int run_bench_async(const AsyncArguments& a) {
+  const auto options = to_async_options(a);
   if (!options.ok()) return fail(kBenchAsync, options.status());
-  return run_bench(
-      kBenchAsync, arguments.contender, [&] { return compare(arguments, *options); },
-      [&] { return run_async_rank(options->jobs.front(), options->slow, arguments.contender); });
+  const auto comparison_of = [&](const StepJob& job) {
+    TrainingComparison c{.bench = "async",
+                         .job = job,
+                         .inputs = job,
+                         .own = {},
+                         .opponents = async_opponents(),
+                         .against = options->against,
+                         .python = a.python,
+                         .tensorflow = a.tensorflow,
+                         .slow = options->slow,
+                         .slow_flag = a.slow};
+    c.inputs.strategy = &async_strategy("one_device");  // of one worker
+    for (const StepStrategy* strategy : options->strategies) {
+      c.own.push_back({std::string(strategy->name), "stormo", job});
+      c.own.back().job.strategy = strategy;
+    }
+    return c;
+  };
+  const auto report = [&](const auto& outcome) -> Result<Report> {
+    STORMO_ASSIGN_OR_RETURN(const AsyncRow row, row_of(outcome));
+    return Report{a.svg    ? async_picture(row)
+                  : a.json ? async_json(row)
+                           : async_table(row),
+                  row.ours.summary.trained};
+  };
+  return run_training_bench(
+      kBenchAsync, a.contender,
+      [&] {
+        return compare_models<bench::WorkerRecord>(a, *options, bench::parse_worker_records,
+                                                   comparison_of, report);
+      },
+      [&] { return run_async_rank(options->jobs.front(), options->slow, a.contender); });
 }
 
 }  // namespace stormo::cli

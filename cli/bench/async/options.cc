@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 
-#include <cli/bench/find_row.h>
+#include <cli/bench/step/opponents.h>
+#include <cli/flag_values.h>
 #include <stormo/protocol/server/policy.h>
 
 namespace stormo::cli {
@@ -14,27 +14,14 @@ namespace {
 
 constexpr std::string_view kTurns = "turns";
 
-using Wrong = std::vector<std::string>;
-
-template <typename Number>
-bool read_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && end == text.data() + text.size();
-}
-
 SlowWorker read_slow(const std::string& text, Wrong& wrong) {
   SlowWorker slow;
   if (text.empty()) return slow;
-  const std::string_view all = text;
-  const std::size_t colon = std::min(all.find(':'), all.size());
-  const std::string_view who = all.substr(0, colon);
-  std::string_view factor = all.substr(std::min(colon + 1, all.size()));
+  const auto [who, times] = halves(text);
   slow.in_turns = who == kTurns;
-  const bool worker = slow.in_turns || (read_number(who, slow.worker) && slow.worker >= 0);
-  const bool times = factor.ends_with('x') &&
-                     read_number(factor.substr(0, factor.size() - 1), slow.factor) &&
-                     slow.factor > 1;
-  if (!worker || !times)
+  slow.worker = slow.in_turns ? 0 : number_of<int>(who).value_or(-1);
+  slow.factor = factor_of(times).value_or(0);
+  if (slow.worker < 0 || !slow.any())
     wrong.push_back(
         fmt::format("--slow: '{}' is not WORKER:FACTORx, such as 1:3x: steps of worker 1 take 3 "
                     "times as long; turns:3x: one worker's in each step",
@@ -51,10 +38,10 @@ void read_strategies(const AsyncArguments& a, BenchAsyncOptions& options, Wrong&
 }
 
 void read_opponents(const AsyncArguments& a, BenchAsyncOptions& options, Wrong& wrong) {
-  options.against = known_names(kAsyncOpponents, a.against, "--against", wrong);
+  options.against = known_names(names_of(async_opponents()), a.against, "--against", wrong);
   const bool others =
       options.slow.any() && !options.slow.in_turns && a.launch.ranks.value_or(1) > 1;
-  if (std::ranges::count(options.against, "fast_workers") > 0 && !others)
+  if (std::ranges::count(options.against, kFastWorkers) > 0 && !others)
     wrong.push_back(
         "--against fast_workers: needs one that is slow and others, such as -n 3 --slow 2:10x");
 }
@@ -87,6 +74,10 @@ std::span<const StepStrategy> async_strategies() {
   return strategies;
 }
 
+const StepStrategy& async_strategy(std::string_view name) {
+  return *std::ranges::find(async_strategies(), name, &StepStrategy::name);
+}
+
 double slowness(const SlowWorker& slow, int worker, int workers, int step) {
   const bool now = slow.in_turns ? (worker + step) % workers == 0 : worker == slow.worker;
   return now ? slow.factor : 1;
@@ -97,14 +88,13 @@ Result<BenchAsyncOptions> to_async_options(const AsyncArguments& a) {
   Wrong wrong;
   read_strategies(a, options, wrong);
   const StepStrategy* first = options.strategies.empty() ? nullptr : options.strategies.front();
-  options.jobs = read_jobs({a.models, a.batch, /*micro_batches=*/1, a.steps, a.rounds, "worker"},
-                           first, wrong);
+  options.jobs = read_jobs(a, first, wrong);
   for (StepJob& job : options.jobs) job.plain_sgd = true;
   if (a.svg && a.models.size() > 1)
     wrong.push_back("--svg: one picture is for one model; give one --model");
   options.slow = read_slow(a.slow, wrong);
   read_opponents(a, options, wrong);
-  options.rounds = a.rounds > 0 ? a.rounds : kTrainingRounds;
+  if (a.rounds > 0) options.rounds = a.rounds;
   static_cast<void>(to_launch_options(a.launch, wrong));
   if (!a.launch.hosts.empty())
     wrong.push_back("--hosts: server shards are in memory that workers of one host share; use -n");
@@ -112,7 +102,7 @@ Result<BenchAsyncOptions> to_async_options(const AsyncArguments& a) {
   if (!options.slow.in_turns && options.slow.any() && options.slow.worker >= workers)
     wrong.push_back(fmt::format("--slow: there is no worker {} of {}, they count from 0",
                                 options.slow.worker, workers));
-  if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  STORMO_RETURN_IF_ERROR(as_status(wrong));
   return options;
 }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <cli/bench/step/options.h>
-#include <cli/launch_flags.h>
 #include <stormo/base/status.h>
 
 namespace stormo::cli {
@@ -16,27 +15,19 @@ namespace stormo::cli {
 /// "parameter_server:in_place": async, without versions or locks; "downpour": async, with a pull
 /// and a push in every fourth step; "parameter_averaging" and "elastic_averaging" with period 8.
 std::span<const StepStrategy> async_strategies();
+/// One of them.
+const StepStrategy& async_strategy(std::string_view name);
 
-/// The systems that may be asked for beside Stormo.
-inline constexpr std::string_view kAsyncOpponents[] = {
-    "no_communication", "fast_workers", "torch_rpc", "tensorflow_ps", "tensorflow_mirrored"};
+/// The opponent of which no worker is slow.
+inline constexpr std::string_view kFastWorkers = "fast_workers";
 
 /// The flags of `stormo bench async`, as written.
-struct AsyncArguments {
-  LaunchFlags launch;
-  std::vector<std::string> models = {"mlp"};
+struct AsyncArguments : TrainingFlags {
+  AsyncArguments() { micro_batches = 1; }
   std::vector<std::string> strategies = {"parameter_server:async"};
-  int batch = 0;
-  int steps = 0;
-  int rounds = 0;
-  std::vector<std::string> against;
   std::string slow;
-  std::string python;
   std::string tensorflow;
-  std::string tools;
-  bool json = false;
   bool svg = false;
-  std::string contender;  ///< what a process of a round is; empty: the one that runs the rounds
 };
 
 /// A worker that is made slow on purpose, after the warm-up: forward and backward of its steps take
@@ -53,11 +44,8 @@ struct SlowWorker {
 double slowness(const SlowWorker& slow, int worker, int workers, int step);
 
 /// What they mean.
-struct BenchAsyncOptions {
-  std::vector<StepJob> jobs;                    ///< one for each model, with the first strategy
+struct BenchAsyncOptions : TrainingOptions {
   std::vector<const StepStrategy*> strategies;  ///< ratios are those of the first one
-  int rounds = 1;
-  std::vector<std::string> against;
   SlowWorker slow;
 };
 

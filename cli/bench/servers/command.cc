@@ -31,23 +31,15 @@ int run(const ServersArguments& arguments, const Invocation& invocation) {
   const auto options = to_servers_options(arguments);
   if (!options.ok()) return fail(kBenchServers, options.status());
   if (arguments.sparse) {
-    const Result<bool> right =
-        run_sparse_workers(*options, arguments.launch.ranks.value_or(1), arguments.json);
-    if (!right.ok()) return fail(kBenchServers, right.status());
-    return *right ? kExitOk : kExitFailed;
+    const int workers = arguments.launch.ranks.value_or(1);
+    return exit_code_of(kBenchServers, run_sparse_workers(*options, workers, arguments.json));
   }
   const auto place = find_place(kEngine, arguments.launch);
   if (!place.ok()) return fail(kBenchServers, place.status());
-  if (place->source == "none" && arguments.launch.wants_launch()) {
-    std::vector<std::string> errors;  // none: to_servers_options has looked
-    launch::LaunchOptions launch = to_launch_options(arguments.launch, errors);
-    launch.output = launch::OutputMode::kRaw;
-    return launch_copies(std::move(launch), invocation, "bench");
-  }
+  if (place->source == "none" && arguments.launch.wants_launch())
+    return launch_copies(arguments.launch, invocation, "bench");
   const auto run_rank = options->processes > 0 ? run_remote_servers_rank : run_servers_rank;
-  const Result<bool> right = run_rank(*place, *options, arguments.json);
-  if (!right.ok()) return fail(kBenchServers, right.status());
-  return *right ? kExitOk : kExitFailed;
+  return exit_code_of(kBenchServers, run_rank(*place, *options, arguments.json));
 }
 
 void add_flags(CLI::App& command, ServersArguments& a) {

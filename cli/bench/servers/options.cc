@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <chrono>
-
+#include <cli/flag_values.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/process/available_memory.h>
 
@@ -17,12 +16,11 @@ Result<BenchServersOptions> to_servers_options(const ServersArguments& a) {
                               .beside = a.beside,
                               .bytes = {},
                               .rounds = a.rounds};
-  std::vector<std::string> wrong;
+  Wrong wrong;
   for (const std::string& text : a.bytes) {
-    const auto bytes = parse_bytes(text);
-    if (!bytes.ok())
-      wrong.push_back("--bytes: " + bytes.status().message());
-    else if (*bytes == 0 || *bytes % sizeof(float) != 0)
+    const auto bytes = read_bytes("--bytes", text, wrong);
+    if (!bytes) continue;
+    if (*bytes == 0 || *bytes % sizeof(float) != 0)
       wrong.push_back(fmt::format("--bytes: {} is no multiple of 4 above 0 (float32)", text));
     else
       options.bytes.push_back(*bytes);
@@ -35,12 +33,10 @@ Result<BenchServersOptions> to_servers_options(const ServersArguments& a) {
     wrong.push_back(fmt::format("--bytes: {} need {} copies, but {} of memory are available",
                                 format_bytes(bytes), copies, format_bytes(available)));
   }
-  const auto seconds = parse_duration(a.seconds);
-  if (!seconds.ok())
-    wrong.push_back("--time: " + seconds.status().message());
-  else
-    options.seconds = std::chrono::duration<double>(*seconds).count();
-  if (seconds.ok() && options.seconds <= 0) wrong.push_back("--time: more than 0");
+  if (const auto time = read_duration("--time", a.seconds, wrong)) {
+    options.seconds = to_seconds(*time);
+    if (options.seconds <= 0) wrong.push_back("--time: more than 0");
+  }
   if (a.servers < 1 || a.servers > kMostServers)
     wrong.push_back(fmt::format("--servers: 1 to {}", kMostServers));
   if (a.rounds < 1) wrong.push_back("--rounds: at least 1");
@@ -59,7 +55,7 @@ Result<BenchServersOptions> to_servers_options(const ServersArguments& a) {
   }
   if (a.beside && a.processes == 0) wrong.push_back("--beside: needs --processes");
   static_cast<void>(to_launch_options(a.launch, wrong));
-  if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  STORMO_RETURN_IF_ERROR(as_status(wrong));
   return options;
 }
 

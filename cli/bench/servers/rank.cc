@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include <bench/statistics.h>
+#include <cli/bench/report.h>
 #include <cli/bench/servers/echo.h>
 #include <cli/bench/servers/shards.h>
 #include <cli/bench/servers/turns.h>
@@ -116,20 +116,18 @@ std::string line(const ServersFigures& f, int servers, std::uint64_t bytes) {
 Result<bool> run_servers_rank(const transport::Rendezvous& place,
                               const BenchServersOptions& options, bool json) {
   STORMO_ASSIGN_OR_RETURN(const auto world, join_world("stormo", place));
-  const auto print = [&](const std::string& text) {
-    if (world->rank() != 0) return;
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
-  };
-  if (!json)
-    print(fmt::format("{} workers, {} server shards, a key on each, plain SGD; {} rounds\n{}",
-                      world->size(), options.servers, options.rounds, columns_of_shards()));
-  bool right = true;
-  for (const std::uint64_t bytes : options.bytes) {
+  const std::string heading =
+      json ? ""
+           : fmt::format("{} workers, {} server shards, a key on each, plain SGD; {} rounds\n{}",
+                         world->size(), options.servers, options.rounds, columns_of_shards());
+  const auto measure = [&](std::uint64_t bytes) -> Result<Report> {
     STORMO_ASSIGN_OR_RETURN(const ServersFigures f, measure_servers(*world, options, bytes));
-    print(json ? figures_json(f, options, world->size(), bytes) : line(f, options.servers, bytes));
-    right = right && f.verified;
-  }
+    return Report{
+        json ? figures_json(f, options, world->size(), bytes) : line(f, options.servers, bytes),
+        f.verified};
+  };
+  STORMO_ASSIGN_OR_RETURN(const bool right, print_each<std::uint64_t>(world->rank() == 0, heading,
+                                                                      options.bytes, measure));
   STORMO_RETURN_IF_ERROR(world->finalize(Deadline::never()));
   return right;
 }

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <bench/statistics.h>
+#include <cli/bench/report.h>
 #include <cli/bench/servers/remote.h>
 #include <cli/bench/servers/turns.h>
 #include <cli/engine.h>
@@ -106,23 +106,20 @@ Result<bool> run_remote_servers_rank(const transport::Rendezvous& place,
   }
   STORMO_ASSIGN_OR_RETURN(const std::string host, address_of_host(place));
   STORMO_ASSIGN_OR_RETURN(const auto world, join_world("stormo", place));
-  const auto print = [&](const std::string& text) {
-    if (world->rank() != 0) return;
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
-  };
-  if (!json) {
-    print(fmt::format("{} workers, {} server shards on {} processes{}, plain SGD; {} rounds\n{}",
-                      workers, options.servers, options.processes,
-                      options.beside ? " beside them" : "", options.rounds,
-                      columns_of_processes()));
-  }
-  bool right = true;
-  for (const std::uint64_t bytes : options.bytes) {
+  const std::string heading =
+      json ? ""
+           : fmt::format("{} workers, {} server shards on {} processes{}, plain SGD; {} rounds\n{}",
+                         workers, options.servers, options.processes,
+                         options.beside ? " beside them" : "", options.rounds,
+                         columns_of_processes());
+  const auto measure_size = [&](std::uint64_t bytes) -> Result<Report> {
     STORMO_ASSIGN_OR_RETURN(const RemoteFigures f, measure(*world, place, host, options, bytes));
-    print(json ? figures_json(f, options, workers, bytes) : line(f, options, workers, bytes));
-    right = right && f.verified;
-  }
+    return Report{
+        json ? figures_json(f, options, workers, bytes) : line(f, options, workers, bytes),
+        f.verified};
+  };
+  STORMO_ASSIGN_OR_RETURN(const bool right, print_each<std::uint64_t>(world->rank() == 0, heading,
+                                                                      options.bytes, measure_size));
   STORMO_RETURN_IF_ERROR(world->finalize(Deadline::never()));
   return right;
 }

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,7 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include <bench/measure.h>
 #include <bench/statistics.h>
+#include <cli/bench/report.h>
 #include <cli/bench/servers/sparse_samples.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard/in_place_shard.h>
@@ -103,10 +104,6 @@ Result<SparseServer> make_server(const std::vector<SparseSamples>& samples, cons
   return SparseServer{std::move(memory), std::move(workers)};
 }
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 /// The first `count` workers make steps for so long, each on a thread; returns how many all make
 /// per second.
 Result<double> steps_per_second(int count, double seconds,
@@ -119,9 +116,9 @@ Result<double> steps_per_second(int count, double seconds,
   const auto work = [&](std::size_t w) {
     ++ready;
     while (ready < count) std::this_thread::yield();
-    const double begin = seconds_now();
+    const double begin = bench::now();
     double end = begin, steps = 0;
-    for (; end - begin < seconds && failed[w].ok(); end = seconds_now()) {
+    for (; end - begin < seconds && failed[w].ok(); end = bench::now()) {
       for (int i = 0; i < kStepsPerLook && failed[w].ok(); ++i, ++steps) failed[w] = step(w);
     }
     rates[w] = steps / (end - begin);
@@ -242,17 +239,17 @@ std::string line(const SparseFigures& f, FeatureKind kind) {
 }  // namespace
 
 Result<bool> run_sparse_workers(const BenchServersOptions& options, int workers, bool json) {
-  if (!json)
-    fmt::print("{} workers, one shard of {} weights, {} non-zeros a sample; {} rounds\n{}\n",
-               workers, kFeatures, kNonZeros, options.rounds, columns_of_sparse());
-  bool right = true;
-  for (const FeatureKind kind : {FeatureKind::kUniform, FeatureKind::kSkewed}) {
+  const std::string heading =
+      json
+          ? ""
+          : fmt::format("{} workers, one shard of {} weights, {} non-zeros a sample; {} rounds\n{}",
+                        workers, kFeatures, kNonZeros, options.rounds, columns_of_sparse());
+  const auto measure = [&](FeatureKind kind) -> Result<Report> {
     STORMO_ASSIGN_OR_RETURN(const SparseFigures f, measure_sparse(options, workers, kind));
-    fmt::print("{}\n", json ? figures_json(f, workers, kind) : line(f, kind));
-    std::fflush(stdout);
-    right = right && f.verified;
-  }
-  return right;
+    return Report{json ? figures_json(f, workers, kind) : line(f, kind), f.verified};
+  };
+  return print_each<FeatureKind>(/*speaks=*/true, heading,
+                                 {FeatureKind::kUniform, FeatureKind::kSkewed}, measure);
 }
 
 }  // namespace stormo::cli

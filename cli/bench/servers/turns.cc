@@ -1,14 +1,11 @@
 #include <cli/bench/servers/turns.h>
 
-#include <chrono>
 #include <span>
+
+#include <bench/measure.h>
 
 namespace stormo::cli {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// The ranks make turns for so long; returns how many all of them together make per second. A
 /// collective.
@@ -18,9 +15,9 @@ Result<double> turns_per_second(comm::Communicator& world, double seconds,
   STORMO_RETURN_IF_ERROR(world.barrier());
   double rate = 0;
   if (turn) {
-    const double begin = now();
+    const double begin = bench::now();
     double turns = 0, end = begin;
-    for (; end - begin < seconds; end = now(), ++turns) STORMO_RETURN_IF_ERROR(turn());
+    for (; end - begin < seconds; end = bench::now(), ++turns) STORMO_RETURN_IF_ERROR(turn());
     rate = turns / (end - begin);
   }
   STORMO_RETURN_IF_ERROR(world.all_reduce(std::span(&rate, 1), comm::ReduceOp::kSum));

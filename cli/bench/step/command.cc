@@ -1,6 +1,6 @@
 #include <cli/bench/commands.h>
 
-#include <memory>
+#include <cli/bench/step/opponents.h>
 
 namespace stormo::cli {
 namespace {
@@ -17,47 +17,19 @@ constexpr const char* kExamples =
     "docs/benchmarks.md says how figures are made and what they mean.";
 
 void add_flags(CLI::App& command, StepArguments& a) {
-  add_launch_flags(command, a.launch);
-  command.add_option("--model", a.models, "Models, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_training_flags(command, a, "rank, or of all that share a model", help_of(step_opponents()),
+                     "torch_step.py and hosts");
+  add_made_hosts_flags(command, a);
   command
       .add_option("--strategy", a.strategy, "How to train; a name that stands for keys of recipes")
       ->capture_default_str();
-  command.add_option("--batch", a.batch,
-                     "Samples per rank, or of all that share a model; default: the model's");
-  command.add_option("--micro-batches", a.micro_batches,
-                     "Parts of a batch; default: 8 for pipelines, else 1");
-  command.add_option("--steps", a.steps, "Steps to time in every round; default: the model's");
-  command.add_option("--rounds", a.rounds, "Rounds of all contenders; default: 5");
-  command
-      .add_option("--against", a.against,
-                  "pytorch_ddp, pytorch_fsdp: over Gloo; pytorch: a loop in Python without\n"
-                  "communication; pytorch_gpipe, pytorch_1f1b, pytorch_interleaved,\n"
-                  "pytorch_zero_bubble: its pipelines over Gloo; pytorch_tensor: its tensor\n"
-                  "parallelism over Gloo; one_process: libtorch's loop in one process with as\n"
-                  "many threads as ranks; arena: the same loop with its tensors in the Arena;\n"
-                  "predicted: the simulated step, from times of its segments here")
-      ->delimiter(',');
-  command.add_option("--rate", a.rate,
-                     "With --hosts 4: make 4 hosts with links of this rate (1gbit; root)");
-  command.add_option("--ranks-per-host", a.ranks_per_host, "On hosts that are made")
-      ->capture_default_str();
-  command.add_option("--python", a.python, "An interpreter with torch, for PyTorch");
-  command.add_option("--tools", a.tools,
-                     "Folder of torch_step.py and hosts; default: this program's");
-  command.add_flag("--json", a.json, "One JSON object per model on stdout");
-  command.add_option("--contender", a.contender, "")->group("");
 }
 
 }  // namespace
 
 void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
-  CLI::App* command = bench.add_subcommand("step", "Measure training steps");
-  command->footer(kExamples);
-  const auto a = std::make_shared<StepArguments>();
-  add_flags(*command, *a);
-  command->callback([a, &invocation] { invocation.exit_code = run_bench_step(*a); });
+  add_command(bench, invocation, "step", "Measure training steps", kExamples, add_flags,
+              run_bench_step);
 }
 
 }  // namespace stormo::cli

@@ -6,13 +6,41 @@
 #include <charconv>
 #include <string_view>
 
+#include <cli/bench/async/options.h>
+
 namespace stormo::cli {
 namespace {
 
-/// Chunks of the model on each rank of a pipeline of PyTorch; 0: another opponent.
-int chunks_of(const std::string& name) {
-  if (name == "pytorch_gpipe" || name == "pytorch_1f1b") return 1;
-  return name == "pytorch_interleaved" || name == "pytorch_zero_bubble" ? 2 : 0;
+constexpr std::string_view kTorchStep = "torch_step.py";
+
+/// A loop of torch_step.py.
+TrainingOpponent torch_step(std::string_view name, std::string_view what,
+                            const std::string& import = "import torch.distributed") {
+  return {.name = name, .what = what, .script = kTorchStep, .imports = {{import, "torch"}}};
+}
+
+TrainingOpponent torch_pipeline(std::string_view name, std::string_view what, int chunks) {
+  TrainingOpponent row = torch_step(
+      name, what, "from torch.distributed.pipelining import ScheduleInterleavedZeroBubble");
+  row.imports.push_back({"import numpy", "numpy"});  // stages tell each other shapes by its means
+  row.chunks = chunks;
+  return row;
+}
+
+/// A process of this program with libtorch.
+TrainingOpponent own_process(std::string_view name, std::string_view what, bool tuned) {
+  return {.name = name, .what = what, .process = name, .tuned = tuned};
+}
+
+TrainingOpponent tensorflow(std::string_view name, std::string_view what, std::string_view script,
+                            bool one_record) {
+  return {.name = name,
+          .what = what,
+          .script = script,
+          .imports = {{"import numpy", "numpy"}, {"import tensorflow", "tensorflow-cpu"}},
+          .modules = {"tensorflow_ps_step.py"},  // reads the inputs
+          .starts_ranks = true,
+          .one_record = one_record};
 }
 
 /// Of a key like "model.layers" in the recipe of a model; 0 where it has none.
@@ -28,11 +56,12 @@ int number_of(const StepModel& model, std::string_view key) {
 
 bool is_gpt(const StepModel& model) { return model.recipe.front() == "model.kind=gpt"; }
 
-Status refuse(const std::string& name, const std::string& why) {
-  return invalid_argument(name + ": " + why);
+Status refuse(std::string_view name, const std::string& why) {
+  return invalid_argument(fmt::format("{}: {}", name, why));
 }
 
-Status check_micro_batches(const std::string& name, const StepJob& job, int ranks) {
+Status check_micro_batches(const TrainingOpponent& opponent, const StepJob& job, int ranks) {
+  const std::string_view name = opponent.name;
   const int batch = job.batch, m = job.micro_batches;
   if (batch % m != 0) {
     return refuse(name, fmt::format("cannot divide a batch of {} in {} micro-batches; use --batch "
@@ -45,7 +74,7 @@ Status check_micro_batches(const std::string& name, const StepJob& job, int rank
                                     ranks));
   }
   const int rounds = std::max(1, m / ranks);
-  if (chunks_of(name) == 2 && m % rounds != 0) {
+  if (opponent.chunks == 2 && m % rounds != 0) {
     return refuse(name, fmt::format("computes {} micro-batches in {} rounds of equal size; use a "
                                     "multiple of {} --micro-batches",
                                     m, rounds, ranks));
@@ -55,8 +84,70 @@ Status check_micro_batches(const std::string& name, const StepJob& job, int rank
 
 }  // namespace
 
-Status check_step_opponent(const std::string& name, const StepJob& job, int ranks) {
-  const int chunks = chunks_of(name);
+std::span<const TrainingOpponent> step_opponents() {
+  static const std::vector<TrainingOpponent> all = {
+      torch_step("pytorch_ddp", "DistributedDataParallel over Gloo"),
+      torch_step("pytorch_fsdp", "fully_shard over Gloo",
+                 "from torch.distributed.fsdp import fully_shard"),
+      torch_step("pytorch", "a loop in Python without communication"),
+      own_process("arena", "libtorch's loop with its tensors in the Arena", /*tuned=*/false),
+      own_process("predicted", "the simulated step, from times of its segments here",
+                  /*tuned=*/false),
+      torch_pipeline("pytorch_gpipe", "a pipeline over Gloo", 1),
+      torch_pipeline("pytorch_1f1b", "a pipeline over Gloo", 1),
+      torch_pipeline("pytorch_interleaved", "a pipeline over Gloo, two chunks a rank", 2),
+      torch_pipeline("pytorch_zero_bubble", "the same without bubbles", 2),
+      torch_step("pytorch_tensor", "tensor parallelism over Gloo",
+                 "from torch.distributed.tensor.parallel import parallelize_module"),
+      own_process("one_process", "libtorch's loop in one process, a thread per rank",
+                  /*tuned=*/true)};
+  return all;
+}
+
+std::span<const TrainingOpponent> async_opponents() {
+  static const std::vector<TrainingOpponent> all = {
+      {.name = "no_communication",
+       .what = "every worker for itself",
+       .process = "plain",
+       .strategy = "one_device"},
+      {.name = kFastWorkers,
+       .what = "parameter_server:sync without the slow one",
+       .process = "stormo",
+       .strategy = "parameter_server:sync",
+       .more_ranks = -1,
+       .tuned = false},
+      {.name = "torch_rpc",
+       .what = "a server over torch.distributed.rpc",
+       .script = "torch_rpc_step.py",
+       .imports = {{"from torch.distributed import rpc", "torch"}},
+       .modules = {std::string(kTorchStep)},
+       .forms = {"tensors", "flat"},
+       .more_ranks = 1},
+      tensorflow("tensorflow_ps", "its ParameterServerStrategy", "tensorflow_ps_step.py",
+                 /*one_record=*/true),
+      tensorflow("tensorflow_mirrored", "its MultiWorkerMirroredStrategy",
+                 "tensorflow_mirrored_step.py", /*one_record=*/false)};
+  return all;
+}
+
+std::vector<std::string_view> names_of(std::span<const TrainingOpponent> opponents) {
+  std::vector<std::string_view> out;
+  for (const TrainingOpponent& o : opponents) out.push_back(o.name);
+  return out;
+}
+
+std::string help_of(std::span<const TrainingOpponent> opponents) {
+  std::string out = "Who is compared with, separated by commas:";
+  for (const TrainingOpponent& o : opponents) out += fmt::format("\n{}: {}", o.name, o.what);
+  return out;
+}
+
+Status check_opponent(const TrainingOpponent& opponent, const StepJob& job, int ranks, bool slow) {
+  const std::string_view name = opponent.name;
+  const int chunks = opponent.chunks;
+  if (opponent.starts_ranks && job.model->recipe.front() != "model.kind=mlp")
+    return refuse(name, "its script has fully connected models only");
+  if (opponent.starts_ranks && slow) return refuse(name, "none of its workers can be made slow");
   if (chunks == 0 && name != "pytorch_tensor") return {};
   if (job.strategy->cut.empty()) {
     return refuse(name, fmt::format("its ranks compute one batch together, and those of {} one "
@@ -76,20 +167,7 @@ Status check_step_opponent(const std::string& name, const StepJob& job, int rank
                                     is_gpt(*job.model) ? fmt::format("has {}", layers)
                                                        : std::string("is none")));
   }
-  return check_micro_batches(name, job, ranks);
-}
-
-std::vector<PythonImport> imports_of_step_opponent(const std::string& name) {
-  if (name == "pytorch_fsdp") return {{"from torch.distributed.fsdp import fully_shard", "torch"}};
-  if (name == "pytorch_tensor") {
-    return {{"from torch.distributed.tensor.parallel import parallelize_module", "torch"}};
-  }
-  // stages tell each other the shapes of tensors by means of numpy
-  if (chunks_of(name) > 0) {
-    return {{"from torch.distributed.pipelining import ScheduleInterleavedZeroBubble", "torch"},
-            {"import numpy", "numpy"}};
-  }
-  return {{"import torch.distributed", "torch"}};
+  return check_micro_batches(opponent, job, ranks);
 }
 
 }  // namespace stormo::cli

@@ -5,16 +5,16 @@
 
 #include <algorithm>
 
-#include <cli/bench/find_row.h>
 #include <cli/bench/options.h>
+#include <cli/bench/step/opponents.h>
+#include <cli/flag_values.h>
+#include <cli/number_check.h>
 
 namespace stormo::cli {
 namespace {
 
 constexpr int kLeastSteps = 3;
 constexpr int kMicroBatches = 8;  // of pipelines that overlap them
-
-using Wrong = std::vector<std::string>;
 
 /// The name of a pipeline is that of its schedule.
 StepStrategy pipeline(std::string_view name, const std::string& key = {}) {
@@ -96,7 +96,28 @@ std::span<const StepStrategy> step_strategies() {
   return strategies;
 }
 
-std::vector<StepJob> read_jobs(const JobFlags& flags, const StepStrategy* strategy, Wrong& wrong) {
+void add_training_flags(CLI::App& command, TrainingFlags& flags, const std::string& computer,
+                        const std::string& opponents, const std::string& scripts) {
+  add_bench_flags(command, flags, opponents, std::to_string(kTrainingRounds), scripts);
+  command.add_option("--model", flags.models, "Models, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      .add_option("--batch", flags.batch,
+                  fmt::format("Samples per {}; default: the model's", computer))
+      ->check(at_least(1));
+  command
+      .add_option("--micro-batches", flags.micro_batches,
+                  "Parts of a batch; default: 8 for pipelines of bench step, else 1")
+      ->check(at_least(1));
+  command.add_option("--steps", flags.steps, "Steps to time in every round; default: the model's")
+      ->check(at_least(kLeastSteps));
+  command.add_flag("--json", flags.json, "One JSON object per model on stdout");
+  command.add_option("--contender", flags.contender, "")->group("");
+}
+
+std::vector<StepJob> read_jobs(const TrainingFlags& flags, const StepStrategy* strategy,
+                               Wrong& wrong) {
   std::vector<StepJob> jobs;
   for (const std::string& name : flags.models) {
     const StepModel* model = find_row(step_models(), name, "--model", wrong);
@@ -110,29 +131,20 @@ std::vector<StepJob> read_jobs(const JobFlags& flags, const StepStrategy* strate
                     .micro_batches = micro_batches,
                     .steps = flags.steps > 0 ? flags.steps : model->steps});
   }
-  if (flags.micro_batches < 0) wrong.push_back("--micro-batches: at least 1");
-  if (flags.batch < 0)
-    wrong.push_back(fmt::format("--batch: at least 1 sample per {}", flags.computer));
-  if (flags.steps != 0 && flags.steps < kLeastSteps)
-    wrong.push_back(fmt::format("--steps: at least {}", kLeastSteps));
-  if (flags.rounds < 0) wrong.push_back("--rounds: at least 1");
   return jobs;
 }
 
-Result<BenchStepOptions> to_step_options(const StepArguments& a) {
-  BenchStepOptions options;
+Result<TrainingOptions> to_step_options(const StepArguments& a) {
+  TrainingOptions options;
   Wrong wrong;
   const StepStrategy* strategy = find_row(step_strategies(), a.strategy, "--strategy", wrong);
-  options.jobs =
-      read_jobs({a.models, a.batch, a.micro_batches, a.steps, a.rounds, "rank"}, strategy, wrong);
-  options.against = known_names(kStepOpponents, a.against, "--against", wrong);
+  options.jobs = read_jobs(a, strategy, wrong);
+  options.against = known_names(names_of(step_opponents()), a.against, "--against", wrong);
   if (std::ranges::count(options.against, "predicted") > 0 && !links_are_known(a))
     wrong.push_back("--against predicted: needs --rate 1gbit, or one host");
-  options.rounds = a.rounds > 0 ? a.rounds : kTrainingRounds;
-  options.rate = a.rate;
-  options.namespaces = read_namespaces(a.launch, a.rate, a.ranks_per_host, wrong);
-  if (options.namespaces == 0) static_cast<void>(to_launch_options(a.launch, wrong));
-  if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  if (a.rounds > 0) options.rounds = a.rounds;
+  options.namespaces = read_namespaces(a, wrong);
+  STORMO_RETURN_IF_ERROR(as_status(wrong));
   return options;
 }
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <cli/launch_flags.h>
+#include <cli/bench/options.h>
 #include <stormo/base/status.h>
 
 namespace stormo::cli {
@@ -33,12 +33,6 @@ struct StepStrategy {
 /// The one place that knows these names.
 std::span<const StepStrategy> step_strategies();
 
-/// The systems that may be asked for beside Stormo and libtorch without communication.
-inline constexpr std::string_view kStepOpponents[] = {
-    "pytorch_ddp",         "pytorch_fsdp",   "pytorch",      "arena",
-    "predicted",           "pytorch_gpipe",  "pytorch_1f1b", "pytorch_interleaved",
-    "pytorch_zero_bubble", "pytorch_tensor", "one_process"};
-
 /// Numbers of the classes that images have, and of the tokens of a text.
 inline constexpr int kStepClasses = 10;
 inline constexpr int kStepVocabulary = 65;
@@ -46,23 +40,22 @@ inline constexpr int kStepVocabulary = 65;
 /// those of one process.
 inline constexpr int kStepBatches = 8;
 inline constexpr int kStepWarmup = 10;
+/// Rounds without --rounds.
+inline constexpr int kTrainingRounds = 5;
+
+/// The flags of all benchmarks of training, as written; 0: not given.
+struct TrainingFlags : BenchFlags {
+  std::vector<std::string> models = {"mlp"};
+  int batch = 0, micro_batches = 0, steps = 0;
+  std::string contender;  ///< what a process of a round is; empty: the one that runs the rounds
+};
+/// Adds them, and those of BenchFlags. `computer`: who has a batch, "rank" or "worker".
+void add_training_flags(CLI::App& command, TrainingFlags& flags, const std::string& computer,
+                        const std::string& opponents, const std::string& scripts);
 
 /// The flags of `stormo bench step`, as written.
-struct StepArguments {
-  LaunchFlags launch;
-  std::vector<std::string> models = {"mlp"};
+struct StepArguments : TrainingFlags {
   std::string strategy = "host_shared";
-  int batch = 0;
-  int micro_batches = 0;
-  int steps = 0;
-  int rounds = 0;
-  std::vector<std::string> against;
-  std::string rate;
-  int ranks_per_host = 1;
-  std::string python;
-  std::string tools;
-  bool json = false;
-  std::string contender;  ///< what a process of a round is; empty: the one that runs the rounds
 };
 
 /// One model under one strategy, as all contenders of a round run it.
@@ -79,27 +72,17 @@ struct StepJob {
 inline int parts_of(const StepJob& job, int ranks) { return job.strategy->cut.empty() ? ranks : 1; }
 
 /// What they mean.
-struct BenchStepOptions {
-  std::vector<StepJob> jobs;
-  int rounds = 1;
+struct TrainingOptions {
+  std::vector<StepJob> jobs;  ///< one for each model, with the first strategy
+  int rounds = kTrainingRounds;
   std::vector<std::string> against;
   int namespaces = 0;  ///< make so many hosts; 0: none
-  std::string rate;
 };
 
-/// The flags that benchmarks of training share, as written; 0: not given.
-struct JobFlags {
-  const std::vector<std::string>& models;
-  int batch, micro_batches, steps, rounds;
-  std::string_view computer;  ///< who has a batch: "rank" or "worker"
-};
 /// A job for each model, under a strategy that may be null; appends what is wrong.
-std::vector<StepJob> read_jobs(const JobFlags& flags, const StepStrategy* strategy,
+std::vector<StepJob> read_jobs(const TrainingFlags& flags, const StepStrategy* strategy,
                                std::vector<std::string>& wrong);
-/// Rounds without --rounds.
-inline constexpr int kTrainingRounds = 5;
-
 /// Lists everything that is wrong, one line each.
-Result<BenchStepOptions> to_step_options(const StepArguments& arguments);
+Result<TrainingOptions> to_step_options(const StepArguments& arguments);
 
 }  // namespace stormo::cli

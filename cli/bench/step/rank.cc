@@ -46,23 +46,50 @@ std::uint64_t kilobytes_of(const char* path, const std::string& key) {
   return 0;
 }
 
-/// Watches a task from inside its loss, which every way to train computes once per step: times,
-/// losses, and the memory when the backward of the last step has ended, with all gradients there.
-class StepProbe {
+double seconds_of(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+/// Watches a task from inside its loss, which every way to train computes once per step: when, and
+/// what it is.
+class LossProbe {
+ public:
+  virtual ~LossProbe() = default;
+  LossProbe(const LossProbe&) = delete;
+
+  virtual void attach(train::Task& task) {
+    task.loss = [this, inner = task.loss](const torch::Tensor& output,
+                                          const torch::Tensor& target) {
+      torch::Tensor loss = inner(output, target);
+      losses_.push_back(loss.item<double>());
+      times_.push_back(std::chrono::steady_clock::now());
+      after(loss);
+      return loss;
+    };
+  }
+
+ protected:
+  LossProbe() = default;
+  virtual void after(torch::Tensor& loss) = 0;
+  /// Calls `then` when the backward of this loss has ended.
+  static void at_end_of_backward(torch::Tensor& loss, const std::function<void()>& then) {
+    loss.register_hook([then](const torch::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback(then);
+    });
+  }
+
+  std::vector<std::chrono::steady_clock::time_point> times_;
+  std::vector<double> losses_;
+};
+
+/// Looks at the memory, too, when the backward of the last step has ended, with all gradients
+/// there.
+class StepProbe final : public LossProbe {
  public:
   /// `before_sample` runs before the memory is looked at.
   StepProbe(const StepJob& job, std::function<void()> before_sample)
       : calls_(static_cast<std::size_t>(kStepWarmup + job.steps + 1)),
         before_sample_(std::move(before_sample)) {}
-
-  void attach(train::Task& task) {
-    task.loss = [this, inner = task.loss](const torch::Tensor& output,
-                                          const torch::Tensor& target) {
-      torch::Tensor loss = inner(output, target);
-      note(loss);
-      return loss;
-    };
-  }
 
   /// As attach(), where ranks have parts of the model: some of them compute losses, one for each
   /// micro-batch. A step begins when its batch is loaded.
@@ -101,7 +128,7 @@ class StepProbe {
   bench::StepRecord record(const comm::Communicator& world) const {
     std::vector<double> seconds;
     for (std::size_t i = kStepWarmup; i + 1 < times_.size(); ++i)
-      seconds.push_back(std::chrono::duration<double>(times_[i + 1] - times_[i]).count());
+      seconds.push_back(seconds_of(times_[i + 1] - times_[i]));
     return {.rank = world.rank(),
             .host = world.cross_rank(),
             .p50_s = bench::median(seconds),
@@ -115,13 +142,8 @@ class StepProbe {
   }
 
  private:
-  void note(torch::Tensor& loss) {
-    losses_.push_back(loss.item<double>());
-    times_.push_back(std::chrono::steady_clock::now());
-    if (times_.size() != calls_) return;
-    loss.register_hook([this](const torch::Tensor&) {
-      torch::autograd::Engine::get_default_engine().queue_callback([this] { sample_memory(); });
-    });
+  void after(torch::Tensor& loss) override {
+    if (times_.size() == calls_) at_end_of_backward(loss, [this] { sample_memory(); });
   }
   void sample_memory() {
     before_sample_();
@@ -131,8 +153,6 @@ class StepProbe {
 
   std::size_t calls_;
   std::function<void()> before_sample_;
-  std::vector<std::chrono::steady_clock::time_point> times_;
-  std::vector<double> losses_;
   bool has_loss_ = false;
   double sum_ = 0;  // of the step, so far
   std::uint64_t pss_ = 0;
@@ -143,23 +163,17 @@ double mean(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Watches a task from inside its forward and loss, which every way to train computes once per
-/// step, and makes steps slow.
-class WorkerProbe {
+/// Makes steps slow, too.
+class WorkerProbe final : public LossProbe {
  public:
-  WorkerProbe(int worker, int workers, SlowWorker slow)
-      : worker_(worker), workers_(workers), slow_(slow) {}
+  WorkerProbe(const comm::Communicator& world, SlowWorker slow)
+      : worker_(world.rank()), workers_(world.size()), slow_(slow) {}
 
-  void attach(train::Task& task) {
+  void attach(train::Task& task) override {
+    LossProbe::attach(task);
     task.forward = [this, inner = task.forward](const torch::Tensor& input) {
       begun_ = std::chrono::steady_clock::now();
       return inner(input);
-    };
-    task.loss = [this, inner = task.loss](const torch::Tensor& output,
-                                          const torch::Tensor& target) {
-      torch::Tensor loss = inner(output, target);
-      note(loss);
-      return loss;
     };
   }
 
@@ -171,22 +185,18 @@ class WorkerProbe {
                             .first_loss = mean(losses.first(kStepBatches)),
                             .last_loss = mean(losses.last(kStepBatches))};
     for (std::size_t i = kStepWarmup; i < times_.size(); ++i)
-      out.times.push_back(std::chrono::duration<double>(times_[i].time_since_epoch()).count());
+      out.times.push_back(seconds_of(times_[i].time_since_epoch()));
     out.losses.assign(losses_.begin() + kStepWarmup, losses_.end());
     return out;
   }
 
  private:
-  void note(torch::Tensor& loss) {
-    losses_.push_back(loss.item<double>());
-    times_.push_back(std::chrono::steady_clock::now());
+  void after(torch::Tensor& loss) override {
     const int step = static_cast<int>(times_.size()) - 1 - kStepWarmup;
     const double factor = step < 0 ? 1 : slowness(slow_, worker_, workers_, step);
     if (factor == 1) return;
-    loss.register_hook([this, factor](const torch::Tensor&) {
-      torch::autograd::Engine::get_default_engine().queue_callback([this, factor] {
-        std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - begun_));
-      });
+    at_end_of_backward(loss, [this, factor] {
+      std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - begun_));
     });
   }
 
@@ -194,8 +204,6 @@ class WorkerProbe {
   int workers_;
   SlowWorker slow_;
   std::chrono::steady_clock::time_point begun_;
-  std::vector<std::chrono::steady_clock::time_point> times_;
-  std::vector<double> losses_;
 };
 
 /// The shortest loop over libtorch that does the same work as a recipe's, with AdamW or plain SGD.
@@ -248,13 +256,25 @@ Result<std::unique_ptr<comm::Communicator>> join_world() {
   return comm::join(place);
 }
 
-/// The steps of a recipe in the shortest loop, by this process alone; `attach` puts a probe into
-/// the task.
-Status loop_alone(const StepJob& job, comm::Communicator& world,
-                  const std::function<void(train::Task&)>& attach) {
-  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
+/// The steps of a job by the Trainer, as `stormo train` runs it. `attach` puts a probe into the
+/// task, and `watch` into the Trainer.
+Status run_trainer(const StepJob& job, const World& world,
+                   const std::function<void(train::Task&)>& attach,
+                   const std::function<void(train::Trainer&)>& watch = {}) {
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
   attach(task);
+  train::Trainer trainer(world, std::move(task), std::make_shared<StepData>(job, world.size()), {},
+                         recipe.train);
+  if (watch) watch(trainer);
+  return trainer.run().status();
+}
+
+/// The same in the shortest loop, by this process alone; the ranks begin at the same time.
+Status run_alone(const StepJob& job, comm::Communicator& world, LossProbe& probe) {
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
+  probe.attach(task);
   const StepData data(job, 1);
   PlainLoop loop(std::move(task), recipe.train.optimizer);
   STORMO_RETURN_IF_ERROR(world.barrier());
@@ -264,38 +284,27 @@ Status loop_alone(const StepJob& job, comm::Communicator& world,
 
 Status train_by_trainer(const StepJob& job) {
   const World world = stormo::init(/*threads=*/1);
-  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
   StepProbe probe(job, [] {});
   const bool cut = !job.strategy->cut.empty() && world.size() > 1;
-  cut ? probe.attach_to_part(task, job.micro_batches) : probe.attach(task);
-  train::Trainer trainer(world, std::move(task), std::make_shared<StepData>(job, world.size()), {},
-                         recipe.train);
-  if (cut) probe.watch(trainer);
-  STORMO_RETURN_IF_ERROR(trainer.run().status());
+  const auto attach = [&](train::Task& task) {
+    cut ? probe.attach_to_part(task, job.micro_batches) : probe.attach(task);
+  };
+  STORMO_RETURN_IF_ERROR(run_trainer(job, world, attach, [&](train::Trainer& trainer) {
+    if (cut) probe.watch(trainer);
+  }));
   if (cut) STORMO_RETURN_IF_ERROR(probe.share_losses(world));
   print_record(to_json(probe.record(world)));
   return {};
 }
 
-/// `before_sample` runs before the memory is looked at.
-Result<bench::StepRecord> measure_alone(const StepJob& job, comm::Communicator& world,
-                                        std::function<void()> before_sample) {
-  StepProbe probe(job, std::move(before_sample));
-  STORMO_RETURN_IF_ERROR(
-      loop_alone(job, world, [&probe](train::Task& task) { probe.attach(task); }));
-  return probe.record(world);
-}
-
-/// The ranks only begin and look at their memory at the same time.
+/// The ranks look at their memory at the same time.
 Status train_alone(const StepJob& job, bool in_arena) {
   STORMO_ASSIGN_OR_RETURN(const auto world, join_world());
   if (in_arena) tensor::install_arena_allocator(world->arena());
   at::set_num_threads(1);
-  STORMO_ASSIGN_OR_RETURN(const bench::StepRecord record, measure_alone(job, *world, [&world] {
-                            throw_if_error(world->barrier());
-                          }));
-  print_record(to_json(record));
+  StepProbe probe(job, [&world] { throw_if_error(world->barrier()); });
+  STORMO_RETURN_IF_ERROR(run_alone(job, *world, probe));
+  print_record(to_json(probe.record(*world)));
   return world->finalize(Deadline::never());
 }
 
@@ -315,21 +324,20 @@ Status train_in_one_process(const StepJob& job) {
   at::set_num_threads(world->size());
   bench::StepRecord record;
   if (world->rank() == 0) {
-    STORMO_ASSIGN_OR_RETURN(record, measure_alone(job, *world, [] {}));
+    StepProbe probe(job, [] {});
+    STORMO_RETURN_IF_ERROR(run_alone(job, *world, probe));
+    record = probe.record(*world);
   } else {
     STORMO_RETURN_IF_ERROR(world->barrier());
   }
-  std::array numbers{record.p50_s,      record.p90_s,         static_cast<double>(record.steps),
-                     record.first_loss, record.compared_loss, record.last_loss};
-  STORMO_RETURN_IF_ERROR(world->broadcast(std::span<double>(numbers), 0));
+  const std::array figures = {&bench::StepRecord::p50_s, &bench::StepRecord::p90_s,
+                              &bench::StepRecord::first_loss, &bench::StepRecord::compared_loss,
+                              &bench::StepRecord::last_loss};
+  for (double bench::StepRecord::*figure : figures)
+    STORMO_RETURN_IF_ERROR(world->broadcast(std::span(&(record.*figure), 1), 0));
   record.rank = world->rank();
   record.host = world->cross_rank();
-  record.p50_s = numbers[0];
-  record.p90_s = numbers[1];
-  record.steps = static_cast<int>(numbers[2]);
-  record.first_loss = numbers[3];
-  record.compared_loss = numbers[4];
-  record.last_loss = numbers[5];
+  record.steps = job.steps;
   print_record(to_json(record));
   return world->finalize(Deadline::never());
 }
@@ -369,24 +377,18 @@ Status predict(const StepJob& job) {
 
 Status train_worker_by_trainer(const StepJob& job, const SlowWorker& slow) {
   const World world = stormo::init(/*threads=*/1);
-  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
-  WorkerProbe probe(world.rank(), world.size(), slow);
-  probe.attach(task);
-  train::Trainer trainer(world, std::move(task), std::make_shared<StepData>(job, world.size()), {},
-                         recipe.train);
-  STORMO_RETURN_IF_ERROR(trainer.run().status());
+  WorkerProbe probe(world, slow);
+  STORMO_RETURN_IF_ERROR(
+      run_trainer(job, world, [&probe](train::Task& task) { probe.attach(task); }));
   print_record(to_json(probe.record()));
   return {};
 }
 
-/// The workers only begin at the same time.
 Status train_worker_alone(const StepJob& job, const SlowWorker& slow) {
   STORMO_ASSIGN_OR_RETURN(const auto world, join_world());
   at::set_num_threads(1);
-  WorkerProbe probe(world->rank(), world->size(), slow);
-  STORMO_RETURN_IF_ERROR(
-      loop_alone(job, *world, [&probe](train::Task& task) { probe.attach(task); }));
+  WorkerProbe probe(*world, slow);
+  STORMO_RETURN_IF_ERROR(run_alone(job, *world, probe));
   print_record(to_json(probe.record()));
   return world->finalize(Deadline::never());
 }

@@ -29,10 +29,6 @@ struct StepSummary {
 };
 StepSummary summarize(const StepRounds& rounds);
 
-/// Names of the C library's malloc as it is, and told to keep its memory.
-inline constexpr const char* kDefaultMalloc = "default";
-inline constexpr const char* kTunedMalloc = "tuned";
-
 /// A contender with the setting of malloc that suits it best, which is the one that counts.
 struct StepResult {
   std::string name;

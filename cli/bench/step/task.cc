@@ -98,20 +98,22 @@ Status write_step_inputs(const StepJob& job, const std::string& path) {
   return file ? Status{} : io_error("write " + path);
 }
 
-Result<std::string> describe_step(const StepJob& job) {
+Result<std::string> describe_step(const StepJob& job, const SlowWorker& slow) {
   STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
   const auto all = nlohmann::json::parse(train::to_json(recipe));
-  const nlohmann::json out = {{"model", all.at("model")},
-                              {"optimizer", all.at("optimizer")},
-                              {"vocabulary", recipe.model.vocabulary},
-                              {"sample", job.model->sample},
-                              {"tokens", job.model->tokens},
-                              {"batch", job.batch},
-                              {"batches", kStepBatches},
-                              {"micro_batches", job.micro_batches},
-                              {"warmup", kStepWarmup},
-                              {"steps", job.steps},
-                              {"compared", bench::kComparedUpdates}};
+  const nlohmann::json out = {
+      {"model", all.at("model")},
+      {"optimizer", all.at("optimizer")},
+      {"vocabulary", recipe.model.vocabulary},
+      {"sample", job.model->sample},
+      {"tokens", job.model->tokens},
+      {"batch", job.batch},
+      {"batches", kStepBatches},
+      {"micro_batches", job.micro_batches},
+      {"warmup", kStepWarmup},
+      {"steps", job.steps},
+      {"compared", bench::kComparedUpdates},
+      {"slow", {{"factor", slow.factor}, {"worker", slow.worker}, {"in_turns", slow.in_turns}}}};
   return out.dump();
 }
 

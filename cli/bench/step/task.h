@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <cli/bench/step/options.h>
+#include <cli/bench/async/options.h>
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
 #include <stormo/train/recipe/recipe.h>
@@ -33,7 +33,7 @@ class StepData : public data::Dataset {
 /// For systems in another language: the weights before the first step, then all batches, each its
 /// input and its target, as raw numbers in the order in which the model lists its parameters.
 Status write_step_inputs(const StepJob& job, const std::string& path);
-/// The model, its sizes and those of the run, as JSON.
-Result<std::string> describe_step(const StepJob& job);
+/// The model, its sizes, those of the run, and who is slow, as JSON.
+Result<std::string> describe_step(const StepJob& job, const SlowWorker& slow);
 
 }  // namespace stormo::cli

@@ -83,7 +83,7 @@ TEST(BenchContenders, KnowRemoteShellsThatStayOnThisMachine) {
 }
 
 /// Two contenders, three rounds, two sizes.
-RoundResults three_rounds() {
+RoundResults<bench::Measurement> three_rounds() {
   const auto m = [](std::uint64_t bytes, double p50, bool verified = true) {
     bench::Measurement one{.operation = "all_reduce", .ranks = 2, .bytes = bytes, .p50_s = p50};
     one.p90_s = one.p99_s = 2 * p50;
@@ -92,7 +92,7 @@ RoundResults three_rounds() {
     one.iterations = 10;
     return one;
   };
-  RoundResults r(2);
+  RoundResults<bench::Measurement> r(2);
   r[0] = {{m(8, 1e-6), m(1 << 20, 1e-3)},
           {m(8, 2e-6), m(1 << 20, 1e-3)},
           {m(8, 1e-6), m(1 << 20, 1e-3)}};

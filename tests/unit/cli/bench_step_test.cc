@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -21,15 +22,12 @@ TEST(BenchStepOptions, ListsEverythingWrong) {
   a.models = {"mpl", "cnn", "vgg"};
   a.strategy = "host_share";
   a.against = {"pytorch_ddp", "tensorflow", "nccl"};
-  a.steps = 1;
-  a.batch = -1;
-  a.rounds = -1;
   a.rate = "fast";
   a.launch.bind = "tight";
   const std::string text = to_step_options(a).status().message();
   for (const char* part :
        {"'mpl'", "did you mean mlp?", "'vgg'", "'host_share'", "did you mean host_shared?",
-        "'tensorflow'", "'nccl'", "--steps", "--batch", "--rounds", "--rate", "--bind"})
+        "'tensorflow'", "'nccl'", "--rate", "--bind"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(text, Not(HasSubstr("'cnn'")));
 }
@@ -60,6 +58,10 @@ TEST(BenchStepOptions, TakeWhatTheModelsSay) {
   EXPECT_EQ(options.namespaces, 2);
 }
 
+const TrainingOpponent& named(const std::string& name) {
+  return *std::ranges::find(step_opponents(), name, &TrainingOpponent::name);
+}
+
 /// What is said of an opponent of the first model.
 std::string refusal(const std::string& opponent, const std::string& model,
                     const std::string& strategy, int ranks, int batch = 0, int micro_batches = 0) {
@@ -69,7 +71,7 @@ std::string refusal(const std::string& opponent, const std::string& model,
   a.batch = batch;
   a.micro_batches = micro_batches;
   const auto options = to_step_options(a).take_or_throw();
-  return check_step_opponent(opponent, options.jobs.front(), ranks).message();
+  return check_opponent(named(opponent), options.jobs.front(), ranks, /*slow=*/false).message();
 }
 
 TEST(BenchStepOpponents, CanDoWhatIsMeasuredByDefault) {
@@ -95,8 +97,8 @@ TEST(BenchStepOpponents, AreToldBeforeTheyStartWhatTheyCannotDo) {
 }
 
 TEST(BenchStepOpponents, OfPipelinesNeedNumpy) {
-  EXPECT_EQ(imports_of_step_opponent("pytorch_1f1b").back().package, "numpy");
-  EXPECT_EQ(imports_of_step_opponent("pytorch_ddp").back().package, "torch");
+  EXPECT_EQ(named("pytorch_1f1b").imports.back().package, "numpy");
+  EXPECT_EQ(named("pytorch_ddp").imports.back().package, "torch");
 }
 
 TEST(BenchStepOptions, NamesAreUnique) {
