@@ -21,12 +21,6 @@ const OperationFacts* find_operation(std::string_view name) {
   return found == kOperations.end() ? nullptr : found;
 }
 
-std::vector<std::string_view> operation_names() {
-  std::vector<std::string_view> names;
-  for (const OperationFacts& facts : kOperations) names.push_back(facts.name);
-  return names;
-}
-
 bool has_parts(const OperationFacts& facts) {
   return facts.root_in != facts.root_out || facts.operation == Operation::kAllToAll;
 }

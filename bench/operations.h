@@ -61,7 +61,6 @@ inline constexpr std::array kOperations = {
 const OperationFacts& facts_of(Operation operation);
 /// Null when there is no such operation.
 const OperationFacts* find_operation(std::string_view name);
-std::vector<std::string_view> operation_names();
 
 /// Whether the whole consists of a part per rank.
 bool has_parts(const OperationFacts& facts);

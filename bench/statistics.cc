@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace stormo::bench {
 
@@ -11,6 +12,10 @@ double percentile(std::vector<double> values, double p) {
   const double rank = std::ceil(p * static_cast<double>(values.size()));
   const auto index = static_cast<std::size_t>(std::max(rank, 1.0)) - 1;
   return values[std::min(index, values.size() - 1)];
+}
+
+double mean(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 Spread ratios(std::span<const double> theirs, std::span<const double> ours) {

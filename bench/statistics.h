@@ -12,6 +12,20 @@ double percentile(std::vector<double> values, double p);
 
 inline double median(std::vector<double> values) { return percentile(std::move(values), 0.5); }
 
+/// Of one figure of many things.
+template <class Thing>
+std::vector<double> each(const std::vector<Thing>& things, double Thing::*figure) {
+  std::vector<double> out;
+  for (const Thing& thing : things) out.push_back(thing.*figure);
+  return out;
+}
+/// Not a number when there are none.
+double mean(std::span<const double> values);
+template <class Thing>
+double mean_of(const std::vector<Thing>& things, double Thing::*figure) {
+  return mean(each(things, figure));
+}
+
 /// A ratio over several rounds.
 struct Spread {
   double median = 0;

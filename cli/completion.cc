@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cli/help.h>
+
 namespace stormo::cli {
 namespace {
 
@@ -13,15 +15,11 @@ void append_words(const CLI::App& app, const std::string& path, std::vector<Comm
     for (const std::string& name : option->get_lnames())
       words.options.push_back({"--" + name, first_line(option->get_description())});
   }
-  const auto all = app.get_subcommands([](const CLI::App*) { return true; });
-  for (const CLI::App* sub : all) {
-    if (!sub->get_group().empty())
-      words.commands.push_back({sub->get_name(), first_line(sub->get_description())});
-  }
+  const auto inner = visible_commands(app);
+  for (const CLI::App* sub : inner)
+    words.commands.push_back({sub->get_name(), first_line(sub->get_description())});
   out.push_back(std::move(words));
-  for (const CLI::App* sub : all) {
-    if (!sub->get_group().empty()) append_words(*sub, path + " " + sub->get_name(), out);
-  }
+  for (const CLI::App* sub : inner) append_words(*sub, path + " " + sub->get_name(), out);
 }
 
 /// The same lines for bash and zsh: which command the words so far are, and what may follow each.

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
 #include <stormo/base/units.h>
 
 namespace stormo::cli {
@@ -24,6 +22,10 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
 }
 
 }  // namespace
+
+std::vector<const CLI::App*> visible_commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); });
+}
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
                                      CLI::AppFormatMode mode) const {

@@ -2,11 +2,15 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Formatter.hpp>
 
 namespace stormo::cli {
+
+/// The commands of `app` that people may use.
+std::vector<const CLI::App*> visible_commands(const CLI::App& app);
 
 /// Help pages that start with a command's examples, which it gives as its footer.
 class HelpFormatter final : public CLI::Formatter {

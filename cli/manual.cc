@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include <cli/help.h>
 #include <stormo/base/version.h>
 
 namespace stormo::cli {
@@ -69,8 +70,7 @@ ManualPage page_of(const CLI::App& app, const std::string& path,
 }
 
 void append_pages(const CLI::App& app, const std::string& path, std::vector<ManualPage>& out) {
-  std::vector<const CLI::App*> inner = app.get_subcommands([](const CLI::App*) { return true; });
-  std::erase_if(inner, [](const CLI::App* sub) { return sub->get_group().empty(); });
+  const std::vector<const CLI::App*> inner = visible_commands(app);
   out.push_back(page_of(app, path, inner));
   for (const CLI::App* sub : inner) append_pages(*sub, path + " " + sub->get_name(), out);
 }

@@ -14,19 +14,13 @@ namespace {
 
 using bench::Measurement;
 
-double median_of(const std::vector<Measurement>& rounds, double Measurement::*field) {
-  std::vector<double> values;
-  for (const Measurement& m : rounds) values.push_back(m.*field);
-  return bench::median(std::move(values));
-}
-
 /// The same size in all rounds, as one.
 Measurement merged(const std::vector<Measurement>& rounds) {
   Measurement m = rounds.front();
   for (double Measurement::*field :
        {&Measurement::p50_s, &Measurement::p90_s, &Measurement::p99_s, &Measurement::algbw,
         &Measurement::busbw, &Measurement::cpu_s, &Measurement::switches})
-    m.*field = median_of(rounds, field);
+    m.*field = bench::median(bench::each(rounds, field));
   std::vector<double> rooflines;
   m.iterations = 0;
   for (const Measurement& one : rounds) {

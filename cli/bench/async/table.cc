@@ -16,12 +16,6 @@ namespace {
 using bench::WorkerRecord;
 using Json = nlohmann::ordered_json;
 
-double mean_loss(const std::vector<WorkerRecord>& records, double WorkerRecord::*field) {
-  double sum = 0;
-  for (const WorkerRecord& r : records) sum += r.*field;
-  return sum / static_cast<double>(records.size());
-}
-
 int workers_that(const std::vector<WorkerRecord>& records, const SlowWorker& slow) {
   int count = 0;
   for (const WorkerRecord& r : records) count += slow.spares(r.worker) ? r.workers : 0;
@@ -92,8 +86,8 @@ Result<AsyncSummary> summarize_workers(const std::vector<std::vector<WorkerRecor
     for (const WorkerRecord& r : records)
       s.trained = s.trained && std::isfinite(r.first_loss) && r.last_loss < r.first_loss;
   }
-  s.first_loss = mean_loss(rounds.front(), &WorkerRecord::first_loss);
-  s.last_loss = mean_loss(rounds.front(), &WorkerRecord::last_loss);
+  s.first_loss = bench::mean_of(rounds.front(), &WorkerRecord::first_loss);
+  s.last_loss = bench::mean_of(rounds.front(), &WorkerRecord::last_loss);
   s.losses = losses_of(rounds.front());
   return s;
 }

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include <cli/bench/servers/counted.h>
+#include <cli/bench/servers/shards.h>
 
 namespace stormo::cli {
 namespace {

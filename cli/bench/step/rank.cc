@@ -13,7 +13,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <thread>
@@ -159,10 +158,6 @@ class StepProbe final : public LossProbe {
   std::uint64_t peak_rss_ = 0;
 };
 
-double mean(std::span<const double> values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
 /// Makes steps slow, too.
 class WorkerProbe final : public LossProbe {
  public:
@@ -182,8 +177,8 @@ class WorkerProbe final : public LossProbe {
     bench::WorkerRecord out{.worker = worker_,
                             .workers = 1,
                             .times = {},
-                            .first_loss = mean(losses.first(kStepBatches)),
-                            .last_loss = mean(losses.last(kStepBatches))};
+                            .first_loss = bench::mean(losses.first(kStepBatches)),
+                            .last_loss = bench::mean(losses.last(kStepBatches))};
     for (std::size_t i = kStepWarmup; i < times_.size(); ++i)
       out.times.push_back(seconds_of(times_[i].time_since_epoch()));
     out.losses.assign(losses_.begin() + kStepWarmup, losses_.end());

@@ -18,12 +18,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kTolerance = 1e-3;
 
-double mean_of(const std::vector<StepRecord>& ranks, double StepRecord::*field) {
-  double sum = 0;
-  for (const StepRecord& r : ranks) sum += r.*field;
-  return sum / static_cast<double>(ranks.size());
-}
-
 bool near(double a, double b) { return std::abs(a - b) <= kTolerance * std::abs(b); }
 
 double largest_host(const std::vector<StepRecord>& ranks) {
@@ -93,8 +87,8 @@ StepSummary summarize(const StepRounds& rounds) {
   StepSummary s{.trained = true};
   std::vector<double> p90, rank, host, peak;
   for (const std::vector<StepRecord>& ranks : rounds) {
-    s.round_p50_s.push_back(mean_of(ranks, &StepRecord::p50_s));
-    p90.push_back(mean_of(ranks, &StepRecord::p90_s));
+    s.round_p50_s.push_back(bench::mean_of(ranks, &StepRecord::p50_s));
+    p90.push_back(bench::mean_of(ranks, &StepRecord::p90_s));
     double pss = 0, rss = 0;
     for (const StepRecord& r : ranks) {
       pss = std::max(pss, static_cast<double>(r.pss));
@@ -110,9 +104,9 @@ StepSummary summarize(const StepRounds& rounds) {
   s.pss_per_rank = bench::median(rank);
   s.pss_per_host = bench::median(host);
   s.peak_rss_per_rank = bench::median(peak);
-  s.first_loss = mean_of(rounds.front(), &StepRecord::first_loss);
-  s.compared_loss = mean_of(rounds.front(), &StepRecord::compared_loss);
-  s.last_loss = mean_of(rounds.front(), &StepRecord::last_loss);
+  s.first_loss = bench::mean_of(rounds.front(), &StepRecord::first_loss);
+  s.compared_loss = bench::mean_of(rounds.front(), &StepRecord::compared_loss);
+  s.last_loss = bench::mean_of(rounds.front(), &StepRecord::last_loss);
   return s;
 }
 
