@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -105,6 +106,28 @@ TEST(GradientReducer, EightBitsAreAQuarterOfTheBytes) {
   const Average later =
       average(hosts, {.overlap = overlap, .codec = plan::Codec::kInt8}, /*times=*/50);
   EXPECT_LT(later.worst, eighth.worst / 10);
+}
+
+// A request has what the plan says, so gradients must be of that.
+TEST(GradientReducer, RefusesAPlanOfOtherElementsOrTypes) {
+  test::Group group = comm::make_hosts({2});
+  const auto refused = [&](const torch::Tensor& planned) {
+    const std::vector<NamedParameter> own = {{"p", torch::zeros({4}).requires_grad_()}};
+    GradientReducer reducer(*group[0], own);
+    const plan::StepPlan plan =
+        train::plan_of_replicas({{"p", planned}}, 2, {.overlap = train::Overlap::at_the_end()});
+    try {
+      reducer.follow(plan);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(torch::zeros({4}).requires_grad_()), "");
+  EXPECT_THAT(refused(torch::zeros({5}).requires_grad_()),
+              testing::HasSubstr("the plan sends 6 elements of float32, but there are 5"));
+  EXPECT_THAT(refused(torch::zeros({4}, torch::kFloat64).requires_grad_()),
+              testing::HasSubstr("'p' is of float64, the module's of float32"));
 }
 
 // A2: which algorithm reduces changes who sends how much, and nothing else.
