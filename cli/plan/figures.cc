@@ -125,8 +125,8 @@ Status plan_cost_table(const PlanOptions& o) {
     STORMO_ASSIGN_OR_RETURN(const Schedule s, b.build(kRanks, kHosts));
     const analysis::Cost c = analysis::cost(s, kBytes);
     const std::string code = o.markdown ? "`" : "";
-    rows.push_back({code + std::string(b.name) + code, std::string(b.rounds_formula),
-                    fmt::to_string(c.rounds), std::string(b.bytes_formula),
+    rows.push_back({code + std::string(b.name) + code, std::string(b.formulas.rounds),
+                    fmt::to_string(c.rounds), std::string(b.formulas.bytes),
                     bytes_text(c.max_bytes_sent), fmt::to_string(c.messages),
                     bytes_text(c.total_bytes)});
   }

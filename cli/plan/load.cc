@@ -69,8 +69,8 @@ Status check_collective_flags(const PlanOptions& o, const schedule::Builder* bui
   STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/false));
   const PlanOptions none;
   std::vector<std::string_view> idle;
-  if (o.root != none.root && (builder == nullptr || !builder->takes_root)) idle.push_back("--root");
-  if (o.pieces != none.pieces && (builder == nullptr || !builder->takes_pieces)) {
+  if (o.root != none.root && (builder == nullptr || !builder->takes.root)) idle.push_back("--root");
+  if (o.pieces != none.pieces && (builder == nullptr || !builder->takes.pieces)) {
     idle.push_back("--pieces");
   }
   if (idle.empty()) return {};

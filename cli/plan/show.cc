@@ -54,16 +54,16 @@ Result<plan::StepPlan> part_of_rank(const PlanOptions& o, const plan::StepPlan& 
 Status list_plans(const PlanOptions& o) {
   Rows rows{{"algorithm", "goal", "needs", "what it does"}};
   for (const Builder& b : schedule::builders()) {
-    const std::string needs = std::string("--ranks") + (b.takes_hosts ? " --hosts" : "") +
-                              (b.takes_root ? " --root" : "") + (b.takes_pieces ? " --pieces" : "");
+    const std::string needs = std::string("--ranks") + (b.takes.hosts ? " --hosts" : "") +
+                              (b.takes.root ? " --root" : "") + (b.takes.pieces ? " --pieces" : "");
     rows.push_back(
         {std::string(b.name), std::string(to_string(b.goal)), needs, std::string(b.description)});
     if (o.json) {
       print_json(json{{"name", b.name},
                       {"goal", to_string(b.goal)},
-                      {"takes_hosts", b.takes_hosts},
-                      {"takes_root", b.takes_root},
-                      {"takes_pieces", b.takes_pieces},
+                      {"takes_hosts", b.takes.hosts},
+                      {"takes_root", b.takes.root},
+                      {"takes_pieces", b.takes.pieces},
                       {"description", b.description}});
     }
   }

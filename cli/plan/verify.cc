@@ -38,12 +38,12 @@ Result<int> verify_sizes(const Builder& b, const RankRange& range) {
         fmt::format("{} ranks={} hosts={} root={} pieces={}", b.name, ranks, hosts, root, pieces));
   };
   for (int ranks = range.first; ranks <= range.last; ++ranks) {
-    for (int hosts = 1; hosts <= (b.takes_hosts ? ranks : 1); ++hosts) {
-      if (ranks % hosts != 0 && (b.even_hosts || hosts > 3)) continue;
+    for (int hosts = 1; hosts <= (b.takes.hosts ? ranks : 1); ++hosts) {
+      if (ranks % hosts != 0 && (b.takes.even_hosts || hosts > 3)) continue;
       for (const Rank root : {0, ranks - 1}) {
-        if (root != 0 && !b.takes_root) continue;
+        if (root != 0 && !b.takes.root) continue;
         STORMO_RETURN_IF_ERROR(check(ranks, hosts, root, 1));
-        if (b.takes_pieces) STORMO_RETURN_IF_ERROR(check(ranks, hosts, root, 3));
+        if (b.takes.pieces) STORMO_RETURN_IF_ERROR(check(ranks, hosts, root, 3));
       }
     }
   }

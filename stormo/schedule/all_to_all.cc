@@ -7,7 +7,7 @@
 // bytes, K being the blocks of all ranks: the least possible. Paper: R. Thakur, R. Rabenseifner, W.
 // Gropp, "Optimization of collective communication operations in MPICH", Int. J. High Performance
 // Computing Applications 19(1), 2005, section 4.4.
-#include <stormo/schedule/all_to_all.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <stormo/base/check.h>
 #include <stormo/plan/limits.h>

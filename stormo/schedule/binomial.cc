@@ -7,7 +7,7 @@
 // ceil(log2 n) K. Good for small buffers; a large one wants scatter and all-gather. Paper: R.
 // Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in
 // MPICH", Int. J. High Performance Computing Applications 19(1), 2005, section 4.2.
-#include <stormo/schedule/binomial.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <bit>
 

@@ -6,7 +6,7 @@
 // bytes, no more than it must, though a block passes through up to log2 n ranks: (K/2) log2 n bytes
 // in all. Paper: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 // operations in MPICH", Int. J. High Performance Computing Applications 19(1), 2005, section 4.2.
-#include <stormo/schedule/binomial_scatter.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <algorithm>
 #include <bit>

@@ -6,7 +6,7 @@
 // Cost: about 2 log2 n rounds and fewer than 2n transfers in all; a rank sends at most floor(log2
 // n) times K bytes. Works in place: a rank never needs its own term again. Paper: R. P. Brent, H.
 // T. Kung, "A regular layout for parallel adders", IEEE Transactions on Computers C-31(3), 1982.
-#include <stormo/schedule/brent_kung.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <bit>
 

@@ -9,7 +9,7 @@
 // n-1: for small blocks. Paper: J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient
 // algorithms for all-to-all communications in multiport message-passing systems", IEEE TPDS 8(11),
 // 1997.
-#include <stormo/schedule/bruck.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <algorithm>
 

@@ -6,27 +6,8 @@
 
 #include <stormo/base/status.h>
 #include <stormo/plan/schedule.h>
-#include <stormo/schedule/all_to_all.h>
-#include <stormo/schedule/binomial.h>
-#include <stormo/schedule/binomial_scatter.h>
-#include <stormo/schedule/brent_kung.h>
-#include <stormo/schedule/bruck.h>
-#include <stormo/schedule/chain.h>
-#include <stormo/schedule/direct.h>
-#include <stormo/schedule/double_tree.h>
-#include <stormo/schedule/halving_doubling.h>
-#include <stormo/schedule/hierarchical.h>
+#include <stormo/schedule/algorithms.h>
 #include <stormo/schedule/host_leaders.h>
-#include <stormo/schedule/leader.h>
-#include <stormo/schedule/one_shot.h>
-#include <stormo/schedule/pat.h>
-#include <stormo/schedule/recursive_doubling.h>
-#include <stormo/schedule/ring.h>
-#include <stormo/schedule/rooted.h>
-#include <stormo/schedule/scatter_all_gather.h>
-#include <stormo/schedule/star.h>
-#include <stormo/schedule/swing.h>
-#include <stormo/schedule/torus.h>
 
 namespace stormo::schedule {
 
@@ -43,21 +24,26 @@ struct Builder {
   std::string_view name;         ///< "ring_all_reduce"; also Schedule::name
   std::string_view description;  ///< one line
   plan::GoalKind goal;
-  bool takes_hosts = false;   ///< else `hosts` is ignored
-  bool even_hosts = false;    ///< needs as many ranks on every host
-  bool takes_root = false;    ///< else `root` is ignored
-  bool takes_pieces = false;  ///< else `pieces` is ignored
+  /// The parts of the shape that it reads; the others are ignored.
+  struct Takes {
+    bool hosts = false;
+    bool even_hosts = false;  ///< needs as many ranks on every host
+    bool root = false;
+    bool pieces = false;
+  } takes{};
   /// all_to_all: ranks forward blocks of other ranks; they know the sizes only if all blocks are
   /// equal.
   bool forwards = false;
   /// For docs/algorithms.md; n ranks, q the largest power of two <= n, h hosts, m = n/h, p pieces,
   /// a buffer of K bytes, what the busiest rank sends.
-  std::string_view rounds_formula;
-  std::string_view bytes_formula;
-  /// Number of transfers and chunks of the schedule, known before it is built so that its size can
-  /// be checked first.
-  std::int64_t (*num_transfers)(const ScheduleShape& shape);
-  std::int64_t (*num_chunks)(const ScheduleShape& shape);
+  struct Formulas {
+    std::string_view rounds, bytes;
+  } formulas;
+  /// Of the schedule, known before it is built so that its size can be checked first.
+  struct Size {
+    std::int64_t (*transfers)(const ScheduleShape& shape);
+    std::int64_t (*chunks)(const ScheduleShape& shape);
+  } size;
   /// Called by build() below with checked arguments.
   plan::Schedule (*make)(const ScheduleShape& shape);
 

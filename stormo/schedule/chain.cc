@@ -6,7 +6,7 @@
 // it must. With many pieces the time of large buffers hardly grows with n. Paper: J. Watts, R. van
 // de Geijn, "A pipelined broadcast for multidimensional meshes", Parallel Processing Letters 5(2),
 // 1995.
-#include <stormo/schedule/chain.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 // Heimlich, A. Purkayastha, R. van de Geijn, "Collective communication: theory, practice, and
 // experience", Concurrency and Computation 19(13), 2007 (the reduce-scatter and all-gather that it
 // composes; here each by direct exchange).
-#include <stormo/schedule/direct.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <stormo/schedule/compose.h>
 

@@ -9,7 +9,7 @@
 // (K/2 up and K down as interior rank, K/2 up as leaf): full bandwidth with logarithmic latency.
 // Paper: P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast,
 // reduction and scan", Parallel Computing 35(12), 2009.
-#include <stormo/schedule/double_tree.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <bit>
 #include <vector>

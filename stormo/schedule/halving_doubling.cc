@@ -8,13 +8,12 @@
 // by each rank, the least possible; all-reduce 2 log2 n rounds and 2(n-1)/n K bytes, as little as
 // the ring in far fewer rounds. For other n a guest sends and receives one K, its host one K more.
 // Paper: R. Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
-#include <stormo/schedule/halving_doubling.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <vector>
 
 #include <stormo/schedule/compose.h>
 #include <stormo/schedule/fold.h>
-#include <stormo/schedule/recursive_doubling.h>
 
 namespace stormo::schedule {
 namespace {

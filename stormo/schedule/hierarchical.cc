@@ -15,14 +15,11 @@
 // send K from host to host.
 // Paper: M. Bayatpour, S. Chakraborty, H. Subramoni, X. Lu, D. K. Panda, "Scalable reduction
 // collectives with data partitioning-based multi-leader design", SC17.
-#include <stormo/schedule/hierarchical.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <utility>
 
-#include <stormo/schedule/chain.h>
 #include <stormo/schedule/compose.h>
-#include <stormo/schedule/direct.h>
-#include <stormo/schedule/ring.h>
 
 namespace stormo::schedule {
 namespace {

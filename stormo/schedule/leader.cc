@@ -10,13 +10,11 @@
 // Paper: E. Chan, R. van de Geijn, W. Gropp, R. Thakur, "Collective communication on architectures
 // that support simultaneous communication over multiple links", PPoPP 2006, for the leaders; the
 // scheme is that of most MPI libraries on clusters of multi-core hosts.
-#include <stormo/schedule/leader.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <utility>
 
-#include <stormo/schedule/binomial.h>
 #include <stormo/schedule/compose.h>
-#include <stormo/schedule/recursive_doubling.h>
 
 namespace stormo::schedule {
 namespace {

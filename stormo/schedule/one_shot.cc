@@ -5,7 +5,7 @@
 // bytes sent and received by each rank: for tiny buffers, where the one latency is all that counts.
 // Paper: none needed; it is the all-to-all broadcast that V. Bala et al., "CCL: a portable and
 // tunable collective communication library", IEEE TPDS 6(2), 1995, combine in place.
-#include <stormo/schedule/one_shot.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <stormo/schedule/compose.h>
 

@@ -8,7 +8,7 @@
 // cut to. Cost: ceil(log2 n) rounds and (n-1)/n K bytes sent and received by each rank, both the
 // least possible, for any n. Paper: S. Jeaugey, "PAT: a new algorithm for all-gather and
 // reduce-scatter operations at scale", arXiv 2506.20252, 2025.
-#include <stormo/schedule/pat.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <bit>
 

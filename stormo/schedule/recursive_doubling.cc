@@ -8,7 +8,7 @@
 // (n-1)/n K received by each rank; a rank with a guest sends that much more. Paper: R. Thakur, R.
 // Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH", Int. J.
 // High Performance Computing Applications 19(1), 2005, sections 4.1 and 4.5.
-#include <stormo/schedule/recursive_doubling.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <bit>
 

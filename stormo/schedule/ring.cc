@@ -8,7 +8,7 @@
 // of a round, and all but the last are reduced while others arrive.
 // Paper: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 // workstations", J. Parallel and Distributed Computing 69(2), 2009.
-#include <stormo/schedule/ring.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <stormo/schedule/compose.h>
 

@@ -7,10 +7,9 @@
 // A large reduce leaves no rank idle: reduce-scatter, then gather (Rabenseifner); in shared memory
 // both are one pass. Papers: none needed for the flat trees that others are measured against; R.
 // Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
-#include <stormo/schedule/rooted.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <stormo/schedule/compose.h>
-#include <stormo/schedule/direct.h>
 
 namespace stormo::schedule {
 namespace {

@@ -8,11 +8,9 @@
 // Paper: M. Barnett, L. Shuler, R. van de Geijn, S. Gupta, D. G. Payne, J. Watts, "Interprocessor
 // collective communication library (InterCom)", Scalable High Performance Computing Conference
 // 1994.
-#include <stormo/schedule/scatter_all_gather.h>
+#include <stormo/schedule/algorithms.h>
 
-#include <stormo/schedule/binomial_scatter.h>
 #include <stormo/schedule/compose.h>
-#include <stormo/schedule/ring.h>
 
 namespace stormo::schedule {
 

@@ -5,10 +5,9 @@
 // Cost: 2 rounds whatever n, but rank 0 receives and sends (n-1) K bytes. Good for few ranks or
 // tiny buffers; also the reference for a reduction order that is easy to state. Paper: none needed;
 // it is the reduce and broadcast through a root that others are measured against.
-#include <stormo/schedule/star.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <stormo/schedule/compose.h>
-#include <stormo/schedule/rooted.h>
 
 namespace stormo::schedule {
 

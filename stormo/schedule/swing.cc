@@ -10,7 +10,7 @@
 // not consecutive, so a step is several messages.
 // Paper: D. De Sensi, T. Bonato, D. Saam, T. Hoefler, "Swing: short-cutting rings for higher
 // bandwidth allreduce", NSDI 2024 (arXiv 2401.09356).
-#include <stormo/schedule/swing.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <bit>
 

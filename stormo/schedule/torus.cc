@@ -6,7 +6,7 @@
 // about 4 sqrt(n) instead of the ring's 2n, and as few bytes, 2(n-1)/n K sent by each rank. Paper:
 // H. Mikami, H. Suganuma, Y. Tanaka, Y. Kageyama, "Massively distributed SGD: ImageNet/ResNet- 50
 // training in a flash", arXiv 1811.05233, 2018.
-#include <stormo/schedule/torus.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <span>
 #include <utility>
@@ -15,7 +15,6 @@
 #include <stormo/base/check.h>
 #include <stormo/plan/limits.h>
 #include <stormo/schedule/compose.h>
-#include <stormo/schedule/ring.h>
 
 namespace stormo::schedule {
 namespace {

@@ -2,7 +2,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/comm/program/program.h>
 #include <stormo/optim/update.h>
-#include <stormo/schedule/direct.h>
+#include <stormo/schedule/algorithms.h>
 
 #include <gtest/gtest.h>
 

@@ -61,7 +61,7 @@ void choose_algorithm(Operation& o, Rng& rng, const std::vector<int>& ranks_per_
   const auto all = schedule::builders();
   const schedule::Builder& b = all[rng.below(all.size())];
   const plan::GoalKind goal = comm::goal_of(o.kind);
-  const comm::Choice choice{&b, b.takes_pieces ? 1 + static_cast<int>(rng.below(3)) : 1};
+  const comm::Choice choice{&b, b.takes.pieces ? 1 + static_cast<int>(rng.below(3)) : 1};
   if (b.goal != goal || !has_algorithms(o.kind)) return;
   if (!comm::check_choice(choice, goal, ranks_per_host).ok()) return;
   if (b.forwards && !o.equal_parts) return;

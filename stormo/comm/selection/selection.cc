@@ -136,7 +136,7 @@ Status check_choice(const Choice& choice, GoalKind goal, const std::vector<int>&
   if (choice.builder->goal != goal) {
     return invalid_argument(name + " is no algorithm for " + std::string(to_string(goal)));
   }
-  if (choice.builder->even_hosts && host_layout_of(ranks_per_host) == HostLayout::kUneven) {
+  if (choice.builder->takes.even_hosts && host_layout_of(ranks_per_host) == HostLayout::kUneven) {
     return invalid_argument(name + " needs as many ranks on every host");
   }
   return {};

@@ -43,7 +43,7 @@ std::vector<Choice> Trial::candidates(GoalKind goal, std::uint64_t bytes,
   add(first);
   for (const schedule::Builder& b : schedule::builders()) {
     for (const int pieces : {1, 4, 16}) {
-      if (pieces > 1 && (!b.takes_pieces || bytes < std::uint64_t{4096} * pieces)) continue;
+      if (pieces > 1 && (!b.takes.pieces || bytes < std::uint64_t{4096} * pieces)) continue;
       add({&b, pieces});
     }
   }

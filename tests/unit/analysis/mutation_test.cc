@@ -135,7 +135,7 @@ std::vector<Schedule> valid_schedules() {
   for (const schedule::Builder& b : schedule::builders()) {
     for (const auto& [ranks, hosts] : std::vector<std::pair<int, int>>{
              {2, 1}, {2, 2}, {3, 1}, {4, 2}, {5, 1}, {5, 2}, {6, 2}, {6, 3}}) {
-      if (hosts > 1 && (!b.takes_hosts || (b.even_hosts && ranks % hosts != 0))) continue;
+      if (hosts > 1 && (!b.takes.hosts || (b.takes.even_hosts && ranks % hosts != 0))) continue;
       out.push_back(b.build(ranks, hosts, ranks / 2, 1 + ranks % 2).take_or_throw());
     }
   }

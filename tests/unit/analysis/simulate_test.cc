@@ -154,7 +154,7 @@ TEST(Simulate, HierarchyBeatsTheFlatRingOnSmallBuffersBetweenHosts) {
 
 TEST(Simulate, TimelineKeepsPortsAndRoundsInOrder) {
   for (const schedule::Builder& b : schedule::builders()) {
-    const int hosts = b.takes_hosts ? 2 : 1;
+    const int hosts = b.takes.hosts ? 2 : 1;
     const Schedule s = b.build(6, hosts).take_or_throw();
     const Topology t = Topology::uniform(hosts, 6 / hosts, kLink, kLink, kGamma);
     ManualClock clock;
@@ -164,7 +164,7 @@ TEST(Simulate, TimelineKeepsPortsAndRoundsInOrder) {
     EXPECT_EQ(clock.now(), begin + sim.duration);
     EXPECT_EQ(sim.duration, std::ranges::max(sim.finish));
     EXPECT_EQ(static_cast<std::int64_t>(sim.timeline.size()),
-              b.num_transfers({.ranks = 6, .hosts = schedule::HostSizes(hosts, 6 / hosts)}));
+              b.size.transfers({.ranks = 6, .hosts = schedule::HostSizes(hosts, 6 / hosts)}));
     std::map<Rank, std::vector<SimulatedTransfer>> sends;
     for (const SimulatedTransfer& x : sim.timeline) {
       EXPECT_GE(x.start, begin);

@@ -27,9 +27,9 @@ TEST(Verify, AcceptsEveryBuilderForEverySize) {
   int verified = 0;
   for (const schedule::Builder& b : schedule::builders()) {
     for (const int ranks : sizes) {
-      for (int hosts = 1; hosts <= (b.takes_hosts ? ranks : 1); ++hosts) {
-        if (ranks % hosts != 0 && (b.even_hosts || hosts > 3)) continue;
-        for (Rank root = 0; root < (b.takes_root ? ranks : 1); ++root, ++verified) {
+      for (int hosts = 1; hosts <= (b.takes.hosts ? ranks : 1); ++hosts) {
+        if (ranks % hosts != 0 && (b.takes.even_hosts || hosts > 3)) continue;
+        for (Rank root = 0; root < (b.takes.root ? ranks : 1); ++root, ++verified) {
           expect_verified(b, ranks, hosts, root);
         }
       }

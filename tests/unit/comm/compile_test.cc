@@ -207,10 +207,10 @@ TEST(Compile, EveryScheduleReachesItsGoalOnEveryPlacement) {
   for (const auto& hosts : kHosts) {
     const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
     for (const schedule::Builder& b : schedule::builders()) {
-      if (b.even_hosts && host_layout_of(hosts) == HostLayout::kUneven) continue;
+      if (b.takes.even_hosts && host_layout_of(hosts) == HostLayout::kUneven) continue;
       for (const int pieces : {1, 3}) {
-        if (pieces > 1 && !b.takes_pieces) continue;
-        const schedule::ScheduleShape shape{n, hosts, b.takes_root ? n - 1 : 0, pieces};
+        if (pieces > 1 && !b.takes.pieces) continue;
+        const schedule::ScheduleShape shape{n, hosts, b.takes.root ? n - 1 : 0, pieces};
         expect_goal(b.build(shape).take_or_throw(), hosts);
       }
     }

@@ -21,9 +21,9 @@ TEST(Operations, EveryAlgorithmOnRequest) {
           const Buffer buffer = x.buffer();
           Request r{.kind = OperationKind::kAllReduce, .in = {&buffer, 1}, .out = {&buffer, 1}};
           r.algorithm = b.name;
-          r.pieces = b.takes_pieces ? 2 : 1;
+          r.pieces = b.takes.pieces ? 2 : 1;
           const Status s = c.run(r, Deadline::never());
-          if (b.even_hosts && hosts.front() != hosts.back()) {
+          if (b.takes.even_hosts && hosts.front() != hosts.back()) {
             EXPECT_EQ(s.code(), Code::kInvalidArgument) << b.name;
             continue;
           }

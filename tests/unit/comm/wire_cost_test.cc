@@ -41,11 +41,11 @@ TEST(WireCost, IsWhatTheTransportsCount) {
     std::mutex mutex;
     std::vector<std::uint64_t> sent(static_cast<std::size_t>(n));
     for (const schedule::Builder& b : schedule::builders()) {
-      if (b.even_hosts && !std::ranges::all_of(hosts, [&](int m) { return m == hosts[0]; })) {
+      if (b.takes.even_hosts && !std::ranges::all_of(hosts, [&](int m) { return m == hosts[0]; })) {
         continue;
       }
-      const int pieces = b.takes_pieces ? 3 : 1;
-      const Rank root = b.takes_root ? n - 1 : 0;
+      const int pieces = b.takes.pieces ? 3 : 1;
+      const Rank root = b.takes.root ? n - 1 : 0;
       const auto s = b.build(schedule::ScheduleShape{n, hosts, root, pieces});
       ASSERT_TRUE(s.ok()) << s.status().to_string();
       const bool pairs = b.goal == GoalKind::kAllToAll;

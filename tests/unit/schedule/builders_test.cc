@@ -41,8 +41,8 @@ TEST(Builders, AreSortedNamedAndDescribed) {
     EXPECT_TRUE(names.insert(b.name).second) << b.name;
     EXPECT_TRUE(b.name.ends_with(to_string(b.goal))) << b.name;
     EXPECT_FALSE(b.description.empty());
-    EXPECT_FALSE(b.rounds_formula.empty());
-    EXPECT_FALSE(b.bytes_formula.empty());
+    EXPECT_FALSE(b.formulas.rounds.empty());
+    EXPECT_FALSE(b.formulas.bytes.empty());
     EXPECT_LT(last, std::pair(to_string(b.goal), b.name));
     last = {to_string(b.goal), b.name};
   }
@@ -51,18 +51,18 @@ TEST(Builders, AreSortedNamedAndDescribed) {
 TEST(Builders, MakeWhatTheirRowSays) {
   for (const Builder& b : builders()) {
     for (int ranks = 1; ranks <= 24; ++ranks) {
-      for (int hosts = 1; hosts <= (b.takes_hosts ? ranks : 1); ++hosts) {
-        if (b.even_hosts && ranks % hosts != 0) continue;
+      for (int hosts = 1; hosts <= (b.takes.hosts ? ranks : 1); ++hosts) {
+        if (b.takes.even_hosts && ranks % hosts != 0) continue;
         const int pieces = 1 + ranks % 3;
         const auto s = b.build(ranks, hosts, ranks - 1, pieces);
         ASSERT_TRUE(s.ok()) << s.status().to_string();
-        const ScheduleShape shape{ranks, spread_over(ranks, hosts), 0, b.takes_pieces ? pieces : 1};
+        const ScheduleShape shape{ranks, spread_over(ranks, hosts), 0, b.takes.pieces ? pieces : 1};
         EXPECT_EQ(s->name, b.name);
         EXPECT_EQ(s->goal.kind, b.goal);
-        EXPECT_EQ(s->goal.root, b.takes_root ? ranks - 1 : 0);
+        EXPECT_EQ(s->goal.root, b.takes.root ? ranks - 1 : 0);
         EXPECT_EQ(s->ranks, ranks);
-        EXPECT_EQ(count_transfers(*s), b.num_transfers(shape)) << b.name << " " << ranks;
-        EXPECT_EQ(s->chunks, b.num_chunks(shape)) << b.name << " " << ranks;
+        EXPECT_EQ(count_transfers(*s), b.size.transfers(shape)) << b.name << " " << ranks;
+        EXPECT_EQ(s->chunks, b.size.chunks(shape)) << b.name << " " << ranks;
         EXPECT_TRUE(b.forwards ? ranks <= 3 || forwards(*s) : !forwards(*s)) << b.name;
       }
     }
@@ -74,13 +74,13 @@ TEST(Builders, RefuseWrongArguments) {
     for (const int ranks : {-1, 0, plan::kMaxRanks + 1}) {
       EXPECT_EQ(b.build(ranks).status().code(), Code::kInvalidArgument) << b.name;
     }
-    EXPECT_EQ(b.build(4, 3).ok(), !b.even_hosts);
-    EXPECT_EQ(b.build(4, 5).ok(), !b.takes_hosts);
-    EXPECT_EQ(b.build(4, 0).ok(), !b.takes_hosts);
-    EXPECT_EQ(b.build(4, 1, 4).ok(), !b.takes_root);
-    EXPECT_EQ(b.build(4, 1, -1).ok(), !b.takes_root);
-    EXPECT_EQ(b.build(4, 1, 0, 0).ok(), !b.takes_pieces);
-    EXPECT_EQ(b.build(4, 1, 0, plan::kMaxChunks + 1).ok(), !b.takes_pieces);
+    EXPECT_EQ(b.build(4, 3).ok(), !b.takes.even_hosts);
+    EXPECT_EQ(b.build(4, 5).ok(), !b.takes.hosts);
+    EXPECT_EQ(b.build(4, 0).ok(), !b.takes.hosts);
+    EXPECT_EQ(b.build(4, 1, 4).ok(), !b.takes.root);
+    EXPECT_EQ(b.build(4, 1, -1).ok(), !b.takes.root);
+    EXPECT_EQ(b.build(4, 1, 0, 0).ok(), !b.takes.pieces);
+    EXPECT_EQ(b.build(4, 1, 0, plan::kMaxChunks + 1).ok(), !b.takes.pieces);
   }
 }
 
@@ -88,7 +88,7 @@ TEST(Builders, RefuseWhatWouldNotFitIntoMemory) {
   int refused = 0;
   for (const Builder& b : builders()) {
     const ScheduleShape most{.ranks = plan::kMaxRanks, .hosts = {plan::kMaxRanks}};
-    if (b.num_transfers(most) <= plan::kMaxTransfers && b.num_chunks(most) <= plan::kMaxChunks) {
+    if (b.size.transfers(most) <= plan::kMaxTransfers && b.size.chunks(most) <= plan::kMaxChunks) {
       continue;
     }
     ++refused;

@@ -14,7 +14,7 @@ namespace {
 std::string hashes(const Builder& b) {
   std::string text;
   for (const int ranks : {1, 2, 4, 16}) {
-    const auto s = b.build(ranks, b.takes_hosts && ranks > 1 ? 2 : 1);
+    const auto s = b.build(ranks, b.takes.hosts && ranks > 1 ? 2 : 1);
     EXPECT_TRUE(s.ok()) << s.status().to_string();
     char line[128];
     std::snprintf(line, sizeof line, "# hash of %d ranks: %016llx\n", ranks,
@@ -26,7 +26,7 @@ std::string hashes(const Builder& b) {
 
 TEST(Golden, EachBuilderPrintsItsKnownTextAndHashes) {
   for (const Builder& b : builders()) {
-    const int ranks = b.even_hosts ? 4 : 5;                  // others ignore hosts, root or pieces
+    const int ranks = b.takes.even_hosts ? 4 : 5;            // others ignore hosts, root or pieces
     const int pieces = b.name.starts_with("ring_") ? 1 : 2;  // rings are plain without
     const auto s = b.build(ranks, 2, 3, pieces);
     ASSERT_TRUE(s.ok()) << s.status().to_string();
