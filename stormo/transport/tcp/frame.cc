@@ -2,7 +2,9 @@
 #include <stormo/transport/tcp/frame.h>
 #include <xxhash.h>
 
+#include <bit>
 #include <cstring>
+#include <type_traits>
 
 namespace stormo::transport {
 namespace {
@@ -13,50 +15,50 @@ constexpr std::uint32_t kChecksumFlag = 1;
 Status corrupt(std::string message) { return {Code::kCorrupt, std::move(message)}; }
 Status mismatch(std::string message) { return {Code::kMismatch, std::move(message)}; }
 
+/// The header as it is sent, little-endian.
+struct Wire {
+  std::uint32_t magic = kMagic;
+  Epoch epoch = 0;
+  std::uint64_t sequence = 0;
+  Tag tag = 0;
+  std::uint64_t length = 0;
+  std::uint64_t checksum = 0;
+  std::uint32_t flags = 0;
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(Wire) == kFrameHeaderBytes && std::has_unique_object_representations_v<Wire>);
+static_assert(std::endian::native == std::endian::little);
+
 }  // namespace
 
-// Layout: magic 4, epoch 4, sequence 8, tag 8, length 8, checksum 8, flags 4, zero 4;
-// little-endian.
-FrameBytes encode(const FrameHeader& header) {
-  FrameBytes out{};
-  const std::uint32_t flags = header.has_checksum ? kChecksumFlag : 0;
-  std::memcpy(out.data(), &kMagic, 4);
-  std::memcpy(out.data() + 4, &header.epoch, 4);
-  std::memcpy(out.data() + 8, &header.sequence, 8);
-  std::memcpy(out.data() + 16, &header.tag, 8);
-  std::memcpy(out.data() + 24, &header.length, 8);
-  std::memcpy(out.data() + 32, &header.checksum, 8);
-  std::memcpy(out.data() + 40, &flags, 4);
-  return out;
+FrameBytes encode(const FrameHeader& h) {
+  return std::bit_cast<FrameBytes>(Wire{.epoch = h.epoch,
+                                        .sequence = h.sequence,
+                                        .tag = h.tag,
+                                        .length = h.length,
+                                        .checksum = h.checksum,
+                                        .flags = h.has_checksum ? kChecksumFlag : 0});
 }
 
 Result<FrameHeader> decode_frame_header(std::span<const std::byte> bytes) {
   if (bytes.size() != kFrameHeaderBytes) return corrupt("frame header cut short");
-  FrameHeader h;
-  std::uint32_t magic = 0;
-  std::uint32_t flags = 0;
-  std::uint32_t zero = 0;
-  std::memcpy(&magic, bytes.data(), 4);
-  std::memcpy(&h.epoch, bytes.data() + 4, 4);
-  std::memcpy(&h.sequence, bytes.data() + 8, 8);
-  std::memcpy(&h.tag, bytes.data() + 16, 8);
-  std::memcpy(&h.length, bytes.data() + 24, 8);
-  std::memcpy(&h.checksum, bytes.data() + 32, 8);
-  std::memcpy(&flags, bytes.data() + 40, 4);
-  std::memcpy(&zero, bytes.data() + 44, 4);
-  if (magic != kMagic) return corrupt(fmt::format("frame starts with {:#x}", magic));
-  if ((flags & ~kChecksumFlag) != 0 || zero != 0) return corrupt("unknown flags in a frame header");
-  if (h.length > kMaxMessageBytes) return corrupt(fmt::format("frame of {} bytes", h.length));
-  h.has_checksum = (flags & kChecksumFlag) != 0;
-  if (!h.has_checksum && h.checksum != 0) return corrupt("checksum in a frame that has none");
-  return h;
+  Wire w;
+  std::memcpy(&w, bytes.data(), sizeof w);
+  if (w.magic != kMagic) return corrupt(fmt::format("frame starts with {:#x}", w.magic));
+  if ((w.flags & ~kChecksumFlag) != 0 || w.zero != 0) {
+    return corrupt("unknown flags in a frame header");
+  }
+  if (w.length > kMaxMessageBytes) return corrupt(fmt::format("frame of {} bytes", w.length));
+  const bool has_checksum = w.flags == kChecksumFlag;
+  if (!has_checksum && w.checksum != 0) return corrupt("checksum in a frame that has none");
+  return FrameHeader{w.epoch, w.sequence, w.tag, w.length, has_checksum, w.checksum};
 }
 
 std::uint64_t checksum_of(std::span<const std::byte> payload) {
   return XXH3_64bits(payload.data(), payload.size());
 }
 
-Status check_frame(const FrameHeader& header, const FrameExpectation& expected) {
+Status check_frame(const FrameHeader& header, const FrameHeader& expected) {
   if (header.epoch != expected.epoch) {
     return corrupt(fmt::format("epoch {}, expected {}", header.epoch, expected.epoch));
   }

@@ -31,16 +31,9 @@ FrameBytes encode(const FrameHeader& header);
 Result<FrameHeader> decode_frame_header(std::span<const std::byte> bytes);
 std::uint64_t checksum_of(std::span<const std::byte> payload);
 
-/// The header that the receiver expects for the next message.
-struct FrameExpectation {
-  Epoch epoch = 0;
-  std::uint64_t sequence = 0;
-  Tag tag = 0;
-  std::uint64_t length = 0;
-  bool has_checksum = false;
-};
-/// kCorrupt for a wrong epoch or sequence, kMismatch for tag, length or use of checksums; the
-/// message has both values.
-Status check_frame(const FrameHeader& header, const FrameExpectation& expected);
+/// Compares with what the receiver expects of the next message, but for the checksum. kCorrupt for
+/// a wrong epoch or sequence, kMismatch for tag, length or use of checksums; the message has both
+/// values.
+Status check_frame(const FrameHeader& header, const FrameHeader& expected);
 
 }  // namespace stormo::transport

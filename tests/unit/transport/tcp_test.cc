@@ -34,7 +34,7 @@ TEST(Frame, RoundTrips) {
 }
 
 TEST(Frame, EveryFlippedBitOfTheHeaderIsNoticed) {
-  const FrameExpectation expected{5, 42, 0x77, 1000, true};
+  const FrameHeader expected{5, 42, 0x77, 1000, true};
   for (std::size_t bit = 0; bit < 8 * kFrameHeaderBytes; ++bit) {
     FrameBytes bytes = encode(sample_header());
     bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
@@ -47,10 +47,10 @@ TEST(Frame, EveryFlippedBitOfTheHeaderIsNoticed) {
 
 TEST(Frame, NamesBothValues) {
   const FrameHeader h = sample_header();
-  const FrameExpectation good{5, 42, 0x77, 1000, true};
+  const FrameHeader good{5, 42, 0x77, 1000, true};
   EXPECT_TRUE(check_frame(h, good).ok());
   const auto check = [&](auto change, Code code, const char* text) {
-    FrameExpectation e = good;
+    FrameHeader e = good;
     change(e);
     EXPECT_EQ(check_frame(h, e).code(), code);
     EXPECT_THAT(check_frame(h, e).message(), HasSubstr(text));
