@@ -1,5 +1,6 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include <stormo/observe/records.h>
@@ -11,17 +12,22 @@ class TeeObserver : public RunObserver {
  public:
   explicit TeeObserver(std::vector<RunObserver*> observers) : observers_(std::move(observers)) {}
 
-  void on_start(const StartRecord& record) override;
-  void on_sharding(const ShardingRecord& record) override;
-  void on_step(const StepRecord& record) override;
-  void on_progress(const StepRecord& record) override;
-  void on_eval(const EvalRecord& record) override;
-  void on_save_failed(const SaveFailedRecord& record) override;
-  void on_warning(const WarningRecord& record) override;
-  void on_end(const EndRecord& record) override;
-  void on_error(const ErrorRecord& record) override;
+  void on_start(const StartRecord& r) override { each(&RunObserver::on_start, r); }
+  void on_sharding(const ShardingRecord& r) override { each(&RunObserver::on_sharding, r); }
+  void on_step(const StepRecord& r) override { each(&RunObserver::on_step, r); }
+  void on_progress(const StepRecord& r) override { each(&RunObserver::on_progress, r); }
+  void on_eval(const EvalRecord& r) override { each(&RunObserver::on_eval, r); }
+  void on_save_failed(const SaveFailedRecord& r) override { each(&RunObserver::on_save_failed, r); }
+  void on_warning(const WarningRecord& r) override { each(&RunObserver::on_warning, r); }
+  void on_end(const EndRecord& r) override { each(&RunObserver::on_end, r); }
+  void on_error(const ErrorRecord& r) override { each(&RunObserver::on_error, r); }
 
  private:
+  template <class Record>
+  void each(void (RunObserver::*take)(const Record&), const Record& record) {
+    for (RunObserver* observer : observers_) (observer->*take)(record);
+  }
+
   std::vector<RunObserver*> observers_;
 };
 
