@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/comm/kernels/kernels.h>
+#include <stormo/comm/operation/operation.h>
 #include <stormo/comm/operation/outcome.h>
 
 namespace stormo::mpi {
@@ -70,23 +71,20 @@ bool is_half(DType dtype) { return dtype == DType::kBFloat16 || dtype == DType::
 
 // --- what MPI knows ------------------------------------------------------------------------------
 
-MPI_Op known(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin: return MPI_MIN;
-    case ReduceOp::kMax: return MPI_MAX;
-    case ReduceOp::kProduct: return MPI_PROD;
-    case ReduceOp::kBitAnd: return MPI_BAND;
-    case ReduceOp::kBitOr: return MPI_BOR;
-    case ReduceOp::kBitXor: return MPI_BXOR;
-    case ReduceOp::kLogicalAnd: return MPI_LAND;
-    case ReduceOp::kLogicalOr: return MPI_LOR;
-    case ReduceOp::kLogicalXor: return MPI_LXOR;
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage:
-    case ReduceOp::kWeightedAverage:
-    case ReduceOp::kUser: break;
+MPI_Op known(Combine how) {
+  switch (how) {
+    case Combine::kSum: return MPI_SUM;
+    case Combine::kProduct: return MPI_PROD;
+    case Combine::kMin: return MPI_MIN;
+    case Combine::kMax: return MPI_MAX;
+    case Combine::kBitAnd: return MPI_BAND;
+    case Combine::kBitOr: return MPI_BOR;
+    case Combine::kBitXor: return MPI_BXOR;
+    case Combine::kLogicalAnd: return MPI_LAND;
+    case Combine::kLogicalOr: return MPI_LOR;
+    case Combine::kLogicalXor: return MPI_LXOR;
   }
-  return MPI_SUM;
+  return MPI_OP_NULL;
 }
 
 // --- user's reductions ---------------------------------------------------------------------------
@@ -146,7 +144,7 @@ Result<MPI_Datatype> type_of(Library& library, DType dtype) {
 
 Result<Arithmetic> Arithmetic::of(Library& library, DType dtype, const comm::Reduction& reduction) {
   if (reduction.op != ReduceOp::kUser) {
-    if (!is_half(dtype)) return Arithmetic(library, known(reduction.op));
+    if (!is_half(dtype)) return Arithmetic(library, known(comm::combine_of(reduction.op)));
     STORMO_ASSIGN_OR_RETURN(const Half* half, half_of(library, dtype));
     return Arithmetic(library, half->op(reduction.op));
   }

@@ -9,6 +9,7 @@
 #include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/comm/operation/check_request.h>
 #include <stormo/comm/operation/members.h>
+#include <stormo/comm/operation/operation.h>
 #include <stormo/comm/program/program.h>
 
 namespace stormo::mpi {

@@ -18,25 +18,6 @@ namespace {
 /// How long a mismatch waits for ranks that have not called anything, for its table.
 constexpr Duration kAllAtTheTable = std::chrono::milliseconds(200);
 
-Combine combine_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin: return Combine::kMin;
-    case ReduceOp::kMax: return Combine::kMax;
-    case ReduceOp::kProduct: return Combine::kProduct;
-    case ReduceOp::kBitAnd: return Combine::kBitAnd;
-    case ReduceOp::kBitOr: return Combine::kBitOr;
-    case ReduceOp::kBitXor: return Combine::kBitXor;
-    case ReduceOp::kLogicalAnd: return Combine::kLogicalAnd;
-    case ReduceOp::kLogicalOr: return Combine::kLogicalOr;
-    case ReduceOp::kLogicalXor: return Combine::kLogicalXor;
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage:
-    case ReduceOp::kWeightedAverage:
-    case ReduceOp::kUser: break;
-  }
-  return Combine::kSum;
-}
-
 Partition partition_of(const Request& r, int chunks, std::int64_t count, Rank me, int size) {
   if (r.kind == OperationKind::kAllToAll) {
     if (!r.counts.empty()) return Partition::pairs(chunks, me, r.counts, r.out_counts);

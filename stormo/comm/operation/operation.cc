@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <type_traits>
@@ -15,10 +17,39 @@ constexpr std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
   return h ^ (h >> 33);
 }
 
+/// What is true of each reduction, by its value.
+struct ReduceRow {
+  ReduceOp op;
+  std::string_view name;
+  Combine combine = Combine::kSum;
+};
+constexpr std::array<ReduceRow, 13> kReduceRows = {{
+    {ReduceOp::kSum, "sum"},
+    {ReduceOp::kAverage, "average"},
+    {ReduceOp::kWeightedAverage, "weighted average"},
+    {ReduceOp::kMin, "min", Combine::kMin},
+    {ReduceOp::kMax, "max", Combine::kMax},
+    {ReduceOp::kProduct, "product", Combine::kProduct},
+    {ReduceOp::kBitAnd, "bitwise and", Combine::kBitAnd},
+    {ReduceOp::kBitOr, "bitwise or", Combine::kBitOr},
+    {ReduceOp::kBitXor, "bitwise xor", Combine::kBitXor},
+    {ReduceOp::kLogicalAnd, "logical and", Combine::kLogicalAnd},
+    {ReduceOp::kLogicalOr, "logical or", Combine::kLogicalOr},
+    {ReduceOp::kLogicalXor, "logical xor", Combine::kLogicalXor},
+    {ReduceOp::kUser, "user's reduction"},
+}};
+const ReduceRow& row_of(ReduceOp op) { return kReduceRows[static_cast<std::size_t>(op)]; }
+
+static_assert(std::ranges::all_of(kOperationRows, [](const OperationRow& row) {
+  return &row == &row_of(row.kind);
+}));
+static_assert(std::ranges::all_of(kReduceRows, [](const ReduceRow& row) {
+  return &row == &kReduceRows[static_cast<std::size_t>(row.op)];
+}));
+
 }  // namespace
 
 static_assert(std::has_unique_object_representations_v<Operation>);
-static_assert(kNumOperationKinds == static_cast<std::size_t>(OperationKind::kSubgroup) + 1);
 
 /// Every member differs from the others.
 constexpr Operation kSample{.sequence = 1,
@@ -48,27 +79,6 @@ Tag fingerprint(const Operation& o) {
          facts * 0xff51afd7ed558ccdull;
 }
 
-std::string_view to_string(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kAllReduce: return "all_reduce";
-    case OperationKind::kBroadcast: return "broadcast";
-    case OperationKind::kAllGather: return "all_gather";
-    case OperationKind::kReduceScatter: return "reduce_scatter";
-    case OperationKind::kBarrier: return "barrier";
-    case OperationKind::kSend: return "send";
-    case OperationKind::kReceive: return "recv";
-    case OperationKind::kFinalize: return "finalize";
-    case OperationKind::kReduce: return "reduce";
-    case OperationKind::kGather: return "gather";
-    case OperationKind::kScatter: return "scatter";
-    case OperationKind::kAllToAll: return "all_to_all";
-    case OperationKind::kScan: return "scan";
-    case OperationKind::kExclusiveScan: return "exclusive_scan";
-    case OperationKind::kSubgroup: return "subgroup";
-  }
-  return "unknown operation";
-}
-
 std::string_view name_of(const Operation& o) {
   switch (o.at_shards) {
     case Operation::AtShards::kPull: return "pull";
@@ -79,24 +89,8 @@ std::string_view name_of(const Operation& o) {
   return to_string(o.kind);
 }
 
-std::string_view to_string(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum: return "sum";
-    case ReduceOp::kAverage: return "average";
-    case ReduceOp::kWeightedAverage: return "weighted average";
-    case ReduceOp::kMin: return "min";
-    case ReduceOp::kMax: return "max";
-    case ReduceOp::kProduct: return "product";
-    case ReduceOp::kBitAnd: return "bitwise and";
-    case ReduceOp::kBitOr: return "bitwise or";
-    case ReduceOp::kBitXor: return "bitwise xor";
-    case ReduceOp::kLogicalAnd: return "logical and";
-    case ReduceOp::kLogicalOr: return "logical or";
-    case ReduceOp::kLogicalXor: return "logical xor";
-    case ReduceOp::kUser: return "user's reduction";
-  }
-  return "unknown reduction";
-}
+std::string_view to_string(ReduceOp op) { return row_of(op).name; }
+Combine combine_of(ReduceOp op) { return row_of(op).combine; }
 
 std::string to_text(const Operation& o) {
   if (o.at_shards != Operation::AtShards::kNo) {
@@ -130,40 +124,8 @@ std::string to_text(const Operation& o) {
   return fmt::format("{} #{} ({})", to_string(o.kind), o.sequence, what);
 }
 
-plan::GoalKind goal_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kReduceScatter: return plan::GoalKind::kReduceScatter;
-    case OperationKind::kAllGather: return plan::GoalKind::kAllGather;
-    case OperationKind::kBroadcast: return plan::GoalKind::kBroadcast;
-    case OperationKind::kReduce: return plan::GoalKind::kReduce;
-    case OperationKind::kGather: return plan::GoalKind::kGather;
-    case OperationKind::kScatter: return plan::GoalKind::kScatter;
-    case OperationKind::kScan:
-    case OperationKind::kExclusiveScan: return plan::GoalKind::kScan;
-    case OperationKind::kAllToAll: return plan::GoalKind::kAllToAll;
-    case OperationKind::kAllReduce:
-    case OperationKind::kBarrier:
-    case OperationKind::kFinalize:
-    case OperationKind::kSubgroup:
-    case OperationKind::kSend:
-    case OperationKind::kReceive: break;
-  }
-  return plan::GoalKind::kAllReduce;
-}
-
 OperationKind kind_of(plan::GoalKind goal) {
-  switch (goal) {
-    case plan::GoalKind::kAllReduce: return OperationKind::kAllReduce;
-    case plan::GoalKind::kReduceScatter: return OperationKind::kReduceScatter;
-    case plan::GoalKind::kAllGather: return OperationKind::kAllGather;
-    case plan::GoalKind::kBroadcast: return OperationKind::kBroadcast;
-    case plan::GoalKind::kReduce: return OperationKind::kReduce;
-    case plan::GoalKind::kGather: return OperationKind::kGather;
-    case plan::GoalKind::kScatter: return OperationKind::kScatter;
-    case plan::GoalKind::kScan: return OperationKind::kScan;
-    case plan::GoalKind::kAllToAll: return OperationKind::kAllToAll;
-  }
-  return OperationKind::kAllReduce;
+  return std::ranges::find(kOperationRows, goal, &OperationRow::goal)->kind;
 }
 
 Operation describe(const Request& r, int size) {

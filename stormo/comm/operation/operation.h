@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <stormo/base/ids.h>
 #include <stormo/comm/request.h>
@@ -55,26 +56,51 @@ Tag fingerprint(const Operation& operation);
 std::string to_text(const Operation& operation);
 /// "all_reduce"; of a call at server shards "pull".
 std::string_view name_of(const Operation& operation);
-std::string_view to_string(OperationKind kind);
-std::string_view to_string(ReduceOp op);
 
-/// Whether the operation combines terms of several ranks.
-constexpr bool reduces(OperationKind kind) {
-  return kind == OperationKind::kAllReduce || kind == OperationKind::kReduceScatter ||
-         kind == OperationKind::kReduce || kind == OperationKind::kScan ||
-         kind == OperationKind::kExclusiveScan;
+/// What is true of the operations of one kind.
+struct OperationRow {
+  OperationKind kind;
+  std::string_view name;
+  bool in_place = false;  ///< `in` and `out` are always the same buffers (any number of them)
+  bool reduces = false;   ///< combines terms of several ranks
+  plan::GoalKind goal = plan::GoalKind::kAllReduce;  ///< of its schedules, if it has some
+};
+/// By value.
+inline constexpr std::array<OperationRow, kNumOperationKinds> kOperationRows = {{
+    {OperationKind::kAllReduce, "all_reduce", true, true},
+    {OperationKind::kBroadcast, "broadcast", true, false, plan::GoalKind::kBroadcast},
+    {OperationKind::kAllGather, "all_gather", false, false, plan::GoalKind::kAllGather},
+    {OperationKind::kReduceScatter, "reduce_scatter", false, true, plan::GoalKind::kReduceScatter},
+    {OperationKind::kBarrier, "barrier", true},
+    {OperationKind::kSend, "send", true},
+    {OperationKind::kReceive, "recv", true},
+    {OperationKind::kFinalize, "finalize", true},
+    {OperationKind::kReduce, "reduce", true, true, plan::GoalKind::kReduce},
+    {OperationKind::kGather, "gather", false, false, plan::GoalKind::kGather},
+    {OperationKind::kScatter, "scatter", false, false, plan::GoalKind::kScatter},
+    {OperationKind::kAllToAll, "all_to_all", false, false, plan::GoalKind::kAllToAll},
+    {OperationKind::kScan, "scan", true, true, plan::GoalKind::kScan},
+    {OperationKind::kExclusiveScan, "exclusive_scan", true, true, plan::GoalKind::kScan},
+    {OperationKind::kSubgroup, "subgroup", true},
+}};
+constexpr const OperationRow& row_of(OperationKind kind) {
+  return kOperationRows[static_cast<std::size_t>(kind)];
 }
+constexpr std::string_view to_string(OperationKind kind) { return row_of(kind).name; }
+constexpr bool in_place(OperationKind kind) { return row_of(kind).in_place; }
+constexpr bool reduces(OperationKind kind) { return row_of(kind).reduces; }
+/// Whether it is between two ranks.
 constexpr bool is_message(OperationKind kind) {
   return kind == OperationKind::kSend || kind == OperationKind::kReceive;
 }
+/// The goal of the schedules of a collective; that of a barrier is an all-reduce.
+constexpr plan::GoalKind goal_of(OperationKind kind) { return row_of(kind).goal; }
+/// The collective whose schedules have this goal.
+OperationKind kind_of(plan::GoalKind goal);
 
-/// Whether `in` and `out` are always the same buffers (any number of them).
-constexpr bool in_place(OperationKind kind) {
-  return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce ||
-         kind == OperationKind::kBroadcast || kind == OperationKind::kScan ||
-         kind == OperationKind::kExclusiveScan || kind == OperationKind::kBarrier ||
-         kind == OperationKind::kFinalize || kind == OperationKind::kSubgroup || is_message(kind);
-}
+std::string_view to_string(ReduceOp op);
+/// How terms are combined where none is scaled and the user gives no function.
+Combine combine_of(ReduceOp op);
 
 /// Whether the operation reads this rank's input.
 constexpr bool contributes(const Request& request, Rank me) {
@@ -82,11 +108,6 @@ constexpr bool contributes(const Request& request, Rank me) {
       request.kind == OperationKind::kBroadcast || request.kind == OperationKind::kScatter;
   return !from_root || request.root == me;
 }
-
-/// The goal of the schedules of a collective; that of a barrier is an all-reduce.
-plan::GoalKind goal_of(OperationKind kind);
-/// The collective whose schedules have this goal.
-OperationKind kind_of(plan::GoalKind goal);
 
 /// The Operation of a checked request in a group of `size` ranks.
 Operation describe(const Request& request, int size);
