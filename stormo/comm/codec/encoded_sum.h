@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/comm/codec/encoder.h>
+#include <stormo/comm/codec/encoders.h>
 #include <stormo/comm/communicator.h>
 
 namespace stormo::comm {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include <stormo/comm/codec/int8.h>
-
 namespace stormo::comm {
 namespace {
 

@@ -1,5 +1,5 @@
 // Highway compiles the file once per instruction set and picks at run time.
-#include <stormo/comm/codec/int8.h>
+#include <stormo/comm/codec/encoders.h>
 
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE

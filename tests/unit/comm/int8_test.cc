@@ -1,6 +1,6 @@
 // The codec of 8 bits in blocks: how exact it is, and what it does with numbers that it cannot
 // encode.
-#include <stormo/comm/codec/int8.h>
+#include <stormo/comm/codec/encoders.h>
 
 #include <gtest/gtest.h>
 
