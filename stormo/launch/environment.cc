@@ -40,6 +40,12 @@ class Reading {
     wrong(fmt::format("{}='{}' must be a whole number of at least {}", name, *value, least));
     return least;
   }
+  /// What a variable says, or that it is wrong.
+  template <class T>
+  void take(std::string_view variable, Result<T> value, T& out) {
+    if (!value.ok()) return wrong(fmt::format("{}: {}", variable, value.status().message()));
+    out = *std::move(value);
+  }
   void wrong(std::string what) { wrong_.push_back(std::move(what)); }
   bool ok() const { return wrong_.empty(); }
   Status status() const {
@@ -80,19 +86,10 @@ void read_options(transport::Rendezvous& r, Reading& in) {
   }
   r.sockets = in.number("STORMO_SOCKETS", 1, 1);
   if (in.has("STORMO_PORTS")) {
-    const auto ports = parse_port_range(in.text("STORMO_PORTS"));
-    if (ports.ok())
-      r.ports = *ports;
-    else
-      in.wrong("STORMO_PORTS: " + ports.status().message());
+    in.take("STORMO_PORTS", parse_port_range(in.text("STORMO_PORTS")), r.ports);
   }
   const auto duration = [&](std::string_view name, Duration& out) {
-    if (!in.has(name)) return;
-    const auto parsed = parse_duration(in.text(name));
-    if (parsed.ok())
-      out = *parsed;
-    else
-      in.wrong(fmt::format("{}: {}", name, parsed.status().message()));
+    if (in.has(name)) in.take(name, parse_duration(in.text(name)), out);
   };
   duration("STORMO_HEARTBEAT", r.heartbeat_timeout);
   duration("STORMO_JOIN_TIMEOUT", r.join_timeout);
@@ -181,11 +178,7 @@ void read_stormo(transport::Rendezvous& r, Reading& in) {
   if (in.has("STORMO_SECRET_FD")) {
     const int descriptor = in.number("STORMO_SECRET_FD", 3);
     if (!in.ok()) return;
-    auto secret = take_secret(descriptor);
-    if (secret.ok())
-      r.secret = std::move(secret).value();
-    else
-      in.wrong(fmt::format("STORMO_SECRET_FD={}: {}", descriptor, secret.status().message()));
+    in.take(fmt::format("STORMO_SECRET_FD={}", descriptor), take_secret(descriptor), r.secret);
   }
 }
 
@@ -310,11 +303,7 @@ void read_tf_config(transport::Rendezvous& r, Reading& in) {
         "TF_CONFIG has workers on {} hosts: set STORMO_SECRET_FILE to a file with the cluster's "
         "secret, the same on all hosts. Make it with: {}",
         r.cross_size, kMakeSecret));
-  auto secret = read_secret_file(in.text("STORMO_SECRET_FILE"));
-  if (secret.ok())
-    r.secret = std::move(*secret);
-  else
-    in.wrong("STORMO_SECRET_FILE: " + secret.status().message());
+  in.take("STORMO_SECRET_FILE", read_secret_file(in.text("STORMO_SECRET_FILE")), r.secret);
 }
 
 /// Not of a cluster with parameter servers, whose processes form no group; what is wrong is told by
