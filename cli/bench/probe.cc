@@ -81,9 +81,9 @@ class SharedBuffers {
  private:
   static Result<MemoryFile> map_other(std::int64_t pid, std::int64_t fd, std::uint64_t bytes) {
     const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
-    const int other = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (other < 0) return errno_error("open " + path);
-    return MemoryFile::map(other, bytes);
+    Descriptor other(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!other.valid()) return errno_error("open " + path);
+    return MemoryFile::map(std::move(other), bytes);
   }
 
   std::vector<MemoryFile> files_;

@@ -26,30 +26,21 @@ std::string first_line(const std::filesystem::path& path) {
   return line;
 }
 
-Result<int> open_regular(const std::string& path) {
+Result<Descriptor> open_regular(const std::string& path) {
   // Without O_NONBLOCK the open of a pipe would wait for somebody who writes.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0 && errno == ENOENT) return Status(Code::kNotFound, path + " does not exist");
-  if (fd < 0) return errno_error("open " + path);
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid() && errno == ENOENT) return Status(Code::kNotFound, path + " does not exist");
+  if (!file.valid()) return errno_error("open " + path);
   struct stat info {};
-  Status failure;
-  if (::fstat(fd, &info) != 0) {
-    failure = errno_error("look at " + path);
-  } else if (!S_ISREG(info.st_mode)) {
-    failure = invalid_argument(path + " is " + kind_of(info.st_mode) + ", no file");
-  }
-  if (failure.ok()) return fd;
-  ::close(fd);
-  return failure;
+  if (::fstat(file.get(), &info) != 0) return errno_error("look at " + path);
+  if (S_ISREG(info.st_mode)) return file;
+  return invalid_argument(path + " is " + kind_of(info.st_mode) + ", no file");
 }
 
 Status sync_path(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_error("open " + path);
-  const bool synced = ::fsync(fd) == 0;
-  const Status failure = synced ? ok_status() : errno_error("sync " + path);
-  ::close(fd);
-  return failure;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return errno_error("open " + path);
+  return ::fsync(file.get()) == 0 ? ok_status() : errno_error("sync " + path);
 }
 
 }  // namespace stormo

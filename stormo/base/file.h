@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 
+#include <stormo/base/descriptor.h>
 #include <stormo/base/status.h>
 
 namespace stormo {
@@ -11,10 +12,9 @@ namespace stormo {
 /// cannot be read.
 std::string first_line(const std::filesystem::path& path);
 
-/// Opens a regular file for reading; the caller must close the descriptor. Never blocks, also where
-/// a pipe is in the file's place. kNotFound; kIo; kInvalidArgument for what is no regular file:
-/// "PATH is a folder, no file".
-Result<int> open_regular(const std::string& path);
+/// Opens a regular file for reading. Never blocks, also where a pipe is in the file's place.
+/// kNotFound; kIo; kInvalidArgument for what is no regular file: "PATH is a folder, no file".
+Result<Descriptor> open_regular(const std::string& path);
 
 /// Blocks until the bytes of a file, or the names in a folder, are on the disk. kIo.
 Status sync_path(const std::string& path);

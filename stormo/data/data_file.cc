@@ -13,27 +13,24 @@
 namespace stormo::data {
 
 Result<std::shared_ptr<const DataFile>> DataFile::open(const std::string& path) {
-  const Result<int> fd = open_regular(path);
-  const Code code = fd.status().code();
+  Result<Descriptor> opened = open_regular(path);
+  const Code code = opened.status().code();
   if (code == Code::kNotFound || code == Code::kInvalidArgument) {
-    return Status(code,
-                  fd.status().message() + (code == Code::kNotFound
+    return Status(
+        code, opened.status().message() + (code == Code::kNotFound
                                                ? "; check the path (data.path in recipes)"
                                                : "; copy what it gives into a file and name that"));
   }
-  STORMO_RETURN_IF_ERROR(fd.status());
-  const std::shared_ptr<DataFile> file(new DataFile(path, *fd));
+  STORMO_RETURN_IF_ERROR(opened.status());
   struct stat info {};
-  if (::fstat(*fd, &info) != 0) return errno_error("look at " + path);
-  file->size_ = static_cast<std::uint64_t>(info.st_size);
-  return std::shared_ptr<const DataFile>(file);
+  if (::fstat(opened->get(), &info) != 0) return errno_error("look at " + path);
+  return std::shared_ptr<const DataFile>(
+      new DataFile(path, *std::move(opened), static_cast<std::uint64_t>(info.st_size)));
 }
-
-DataFile::~DataFile() { ::close(fd_); }
 
 Status DataFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t n = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno_error("read " + path_);
     if (n == 0) {
@@ -58,10 +55,10 @@ Result<std::string> DataFile::read_front(std::uint64_t most) const {
   return bytes;
 }
 
-Result<int> DataFile::duplicate() const {
-  const int fd = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
-  if (fd < 0) return errno_error("open " + path_);
-  return fd;
+Result<Descriptor> DataFile::duplicate() const {
+  Descriptor copy(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return errno_error("open " + path_);
+  return copy;
 }
 
 Result<std::string> read_data_file(const std::string& path) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include <stormo/base/descriptor.h>
 #include <stormo/base/status.h>
 
 namespace stormo::data {
@@ -18,9 +19,6 @@ class DataFile {
   /// kNotFound or kIo; kInvalidArgument if it is not a regular file (a folder, a pipe, a device).
   /// Never blocks.
   static Result<std::shared_ptr<const DataFile>> open(const std::string& path);
-  ~DataFile();
-  DataFile(const DataFile&) = delete;
-  DataFile& operator=(const DataFile&) = delete;
 
   const std::string& path() const { return path_; }
   /// Bytes when it was opened.
@@ -30,15 +28,16 @@ class DataFile {
   /// The first `most` bytes, or all of a shorter file; kExhausted when there is not enough memory.
   Result<std::string> read_front(
       std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) const;
-  /// A new descriptor of the file, at its start; the caller must close it. kIo.
-  Result<int> duplicate() const;
+  /// A new descriptor of the file, at its start. kIo.
+  Result<Descriptor> duplicate() const;
 
  private:
-  DataFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  DataFile(std::string path, Descriptor file, std::uint64_t size)
+      : path_(std::move(path)), file_(std::move(file)), size_(size) {}
 
   std::string path_;
-  int fd_;
-  std::uint64_t size_ = 0;
+  Descriptor file_;
+  std::uint64_t size_;
 };
 
 /// All of a file, opened as above.

@@ -74,15 +74,14 @@ Result<transport::Secret> take_secret(int descriptor) {
 }
 
 Result<transport::Secret> read_secret_file(const std::string& path) {
-  Result<int> opened = open_regular(path);
-  if (!opened.ok()) return invalid_argument(opened.status().message() + how_to_make());
-  const Descriptor file(*opened);
+  const Result<Descriptor> file = open_regular(path);
+  if (!file.ok()) return invalid_argument(file.status().message() + how_to_make());
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return errno_error("look at " + path);
+  if (::fstat(file->get(), &info) != 0) return errno_error("look at " + path);
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return invalid_argument(path + " can be read by others; chmod 600 it");
   }
-  STORMO_ASSIGN_OR_RETURN(std::string text, read_short(path, file.get()));
+  STORMO_ASSIGN_OR_RETURN(std::string text, read_short(path, file->get()));
   const std::string fault = fault_of(text);
   auto secret = fault.empty() ? transport::Secret::from_hex(text)
                               : invalid_argument(path + " " + fault + how_to_make());

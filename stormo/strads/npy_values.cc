@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -35,8 +34,8 @@ std::vector<double> converted(std::span<const char> bytes) {
 
 /// The first bytes of a file, at most `most`.
 Result<std::string> front_of(const std::string& path, std::size_t most) {
-  STORMO_ASSIGN_OR_RETURN(const int descriptor, open_regular(path));
-  ::close(descriptor);  // it is a regular file, so reading it never waits for another program
+  // it is a regular file, so reading it never waits for another program
+  STORMO_RETURN_IF_ERROR(open_regular(path).status());
   std::error_code failed;
   const std::uint64_t size = std::filesystem::file_size(path, failed);
   std::string bytes(static_cast<std::size_t>(std::min<std::uint64_t>(size, most)), '\0');

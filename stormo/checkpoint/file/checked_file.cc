@@ -72,15 +72,12 @@ void Hasher::reset() { XXH3_64bits_reset(&state_->xxh3); }
 
 std::string to_hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-FileWriter::~FileWriter() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Status FileWriter::create(const std::string& path) {
-  STORMO_CHECK(fd_ < 0, "one writer writes one file");
+  STORMO_CHECK(!file_.valid(), "one writer writes one file");
   path_ = path;
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-  return fd_ < 0 ? errno_error("create " + path) : ok_status();
+  file_ =
+      Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  return file_.valid() ? ok_status() : errno_error("create " + path);
 }
 
 Status FileWriter::write(const void* data, std::size_t bytes) {
@@ -107,7 +104,7 @@ Status FileWriter::append(const char* data, std::size_t bytes) {
         std::min({bytes, kPieceBytes, static_cast<std::size_t>(digest_.block_bytes - in_block)});
     hasher_.add(data, n);
     for (std::size_t done = 0; done < n;) {
-      const ssize_t written = ::write(fd_, data + done, n - done);
+      const ssize_t written = ::write(file_.get(), data + done, n - done);
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) return errno_error("write " + path_);
       done += static_cast<std::size_t>(written);
@@ -126,26 +123,23 @@ Status FileWriter::append(const char* data, std::size_t bytes) {
 Result<FileDigest> FileWriter::finish() {
   STORMO_RETURN_IF_ERROR(flush());
   if (digest_.bytes % digest_.block_bytes != 0) digest_.blocks.push_back(hasher_.digest());
-  if (::fsync(fd_) != 0) return errno_error("sync " + path_);
-  const int fd = std::exchange(fd_, -1);
-  if (::close(fd) != 0) return errno_error("close " + path_);
+  if (::fsync(file_.get()) != 0) return errno_error("sync " + path_);
+  if (::close(file_.release()) != 0) return errno_error("close " + path_);
   return digest_;
 }
 
-FileReader::~FileReader() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Status FileReader::open(const std::string& path) {
-  STORMO_CHECK(fd_ < 0, "one reader reads one file");
+  STORMO_CHECK(!file_.valid(), "one reader reads one file");
   path_ = path;
   // Without O_NONBLOCK a pipe in the file's place would block here for ever.
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd_ < 0 && errno == ENOENT) return Status(Code::kNotFound, path + " does not exist");
-  if (fd_ < 0 && errno == ELOOP) return Status(Code::kCorrupt, path + " is a link, not a file");
-  if (fd_ < 0) return errno_error("open " + path);
+  file_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file_.valid()) {
+    if (errno == ENOENT) return Status(Code::kNotFound, path + " does not exist");
+    if (errno == ELOOP) return Status(Code::kCorrupt, path + " is a link, not a file");
+    return errno_error("open " + path);
+  }
   struct stat info {};
-  if (::fstat(fd_, &info) != 0) return errno_error("stat " + path);
+  if (::fstat(file_.get(), &info) != 0) return errno_error("stat " + path);
   if (!S_ISREG(info.st_mode)) return Status(Code::kCorrupt, path + " is not a regular file");
   size_ = static_cast<std::uint64_t>(info.st_size);
   return ok_status();
@@ -154,7 +148,7 @@ Status FileReader::open(const std::string& path) {
 Status FileReader::read(std::uint64_t offset, void* data, std::size_t bytes) const {
   char* next = static_cast<char*>(data);
   while (bytes > 0) {
-    const ssize_t n = ::pread(fd_, next, bytes, static_cast<off_t>(offset));
+    const ssize_t n = ::pread(file_.get(), next, bytes, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno_error("read " + path_);
     if (n == 0) return Status(Code::kCorrupt, path_ + " is cut short");

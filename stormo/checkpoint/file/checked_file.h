@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <stormo/base/descriptor.h>
 #include <stormo/base/status.h>
 
 namespace stormo::checkpoint {
@@ -45,11 +46,6 @@ std::string to_hex(std::uint64_t value);
 /// A new file, written once and synced. Removes nothing on failure: the caller owns the folder.
 class FileWriter {
  public:
-  FileWriter() = default;
-  ~FileWriter();
-  FileWriter(const FileWriter&) = delete;
-  FileWriter& operator=(const FileWriter&) = delete;
-
   /// Fails when `path` exists already. Its mode is 0666 less the umask.
   Status create(const std::string& path);
   Status write(const void* data, std::size_t bytes);
@@ -62,7 +58,7 @@ class FileWriter {
   Status flush();
 
   std::string path_;
-  int fd_ = -1;
+  Descriptor file_;
   std::string pending_;  ///< small writes, collected for a large one
   FileDigest digest_;
   Hasher hasher_;  ///< of the block that is not full yet
@@ -71,11 +67,6 @@ class FileWriter {
 /// A regular file open for reading; symbolic links are refused.
 class FileReader {
  public:
-  FileReader() = default;
-  ~FileReader();
-  FileReader(const FileReader&) = delete;
-  FileReader& operator=(const FileReader&) = delete;
-
   /// kNotFound, kIo, or kCorrupt if it is not a regular file.
   Status open(const std::string& path);
   std::uint64_t size() const { return size_; }
@@ -84,7 +75,7 @@ class FileReader {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  Descriptor file_;
   std::uint64_t size_ = 0;
 };
 

@@ -14,14 +14,10 @@ constexpr Duration kLook = std::chrono::milliseconds(20);
 
 }  // namespace
 
-RunLock::~RunLock() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Status RunLock::take(const std::string& directory, Deadline by) {
-  fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd_ < 0) return errno_error("open " + directory);
-  while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+  folder_ = Descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_.valid()) return errno_error("open " + directory);
+  while (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return ok_status();  // no locks here
     if (by.expired()) {
       return invalid_argument("another run writes into '" + directory +

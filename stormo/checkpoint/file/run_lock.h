@@ -3,6 +3,7 @@
 #include <string>
 
 #include <stormo/base/clock.h>
+#include <stormo/base/descriptor.h>
 #include <stormo/base/status.h>
 
 namespace stormo::checkpoint {
@@ -13,17 +14,12 @@ namespace stormo::checkpoint {
 /// NFS, whose folders cannot be locked.
 class RunLock {
  public:
-  RunLock() = default;
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
-
   /// Call once, for an existing folder. If another run has the lock, waits for it until `by`, then
   /// returns kInvalidArgument. OK, without a lock, if the file system has no locks.
   Status take(const std::string& directory, Deadline by);
 
  private:
-  int fd_ = -1;
+  Descriptor folder_;
 };
 
 }  // namespace stormo::checkpoint

@@ -21,19 +21,17 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = ".staging-";
 
-/// A descriptor that holds the folder's lock, or -1 when the folder is gone or locked by another.
-int lock_folder(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return -1;
+/// A descriptor that holds the folder's lock; none when the folder is gone or locked by another.
+Descriptor lock_folder(const std::string& path) {
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!folder.valid()) return {};
   struct stat held {
   }, named{};
   // The name is compared after locking: the folder may have been removed in between.
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &held) == 0 &&
-      ::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino) {
-    return fd;
-  }
-  ::close(fd);
-  return -1;
+  const bool mine = ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0 &&
+                    ::fstat(folder.get(), &held) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+                    held.st_ino == named.st_ino;
+  return mine ? std::move(folder) : Descriptor();
 }
 
 }  // namespace
@@ -44,11 +42,9 @@ std::string random_suffix() {
 }
 
 StagingFolder::~StagingFolder() {
-  if (!path_.empty()) {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  if (lock_ >= 0) ::close(lock_);
+  if (path_.empty()) return;
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
 }
 
 Status StagingFolder::create(const std::string& parent, const std::string& label) {
@@ -58,7 +54,7 @@ Status StagingFolder::create(const std::string& parent, const std::string& label
         fs::path(parent) / fmt::format("{}{}-{}", kPrefix, label, random_suffix());
     if (::mkdir(path.c_str(), 0777) != 0) return errno_error("create " + path);
     lock_ = lock_folder(path);
-    if (lock_ >= 0) {
+    if (lock_.valid()) {
       path_ = path;
       return ok_status();
     }
@@ -84,18 +80,14 @@ Status StagingFolder::publish(const std::string& target) {
 
 void remove_stale_staging(const std::string& parent) {
   std::error_code ignored;
-  std::vector<std::pair<std::string, int>> stale;  // with their locks
+  std::vector<std::pair<std::string, Descriptor>> stale;  // with their locks
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored)) {
     if (!entry.path().filename().string().starts_with(kPrefix)) continue;
-    const int lock = lock_folder(entry.path());
-    if (lock >= 0) stale.emplace_back(entry.path(), lock);
+    Descriptor lock = lock_folder(entry.path());
+    if (lock.valid()) stale.emplace_back(entry.path(), std::move(lock));
   }
-  if (stale.empty()) return;
-  const bool synced = sync_directory(parent).ok();
-  for (const auto& [path, lock] : stale) {
-    if (synced) fs::remove_all(path, ignored);
-    ::close(lock);
-  }
+  if (stale.empty() || !sync_directory(parent).ok()) return;
+  for (const auto& [path, lock] : stale) fs::remove_all(path, ignored);
 }
 
 void retire_folders(const std::vector<std::string>& paths) {

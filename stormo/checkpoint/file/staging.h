@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <stormo/base/descriptor.h>
 #include <stormo/base/status.h>
 
 namespace stormo::checkpoint {
@@ -24,7 +25,7 @@ class StagingFolder {
 
  private:
   std::string path_;
-  int lock_ = -1;
+  Descriptor lock_;
 };
 
 // Both functions first rename a folder, sync this to disk, and then remove its content, so that an

@@ -1,7 +1,6 @@
 #include <stormo/data/image/idx.h>
 
 #include <fmt/format.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -27,12 +26,10 @@ class GzFile {
  public:
   static Result<GzFile> open(const std::string& path) {
     STORMO_ASSIGN_OR_RETURN(const auto opened, DataFile::open(path));
-    STORMO_ASSIGN_OR_RETURN(const int fd, opened->duplicate());
-    gzFile file = gzdopen(fd, "rb");
-    if (file == nullptr) {
-      ::close(fd);
-      return Status(Code::kExhausted, "no memory to read " + path);
-    }
+    STORMO_ASSIGN_OR_RETURN(Descriptor copy, opened->duplicate());
+    gzFile file = gzdopen(copy.get(), "rb");
+    if (file == nullptr) return Status(Code::kExhausted, "no memory to read " + path);
+    copy.release();
     return GzFile(path, file);
   }
 

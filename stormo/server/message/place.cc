@@ -30,14 +30,13 @@ Result<transport::MemoryFile> map_file_of(const Place& owner, int fd, std::uint6
   struct stat info {};
   const bool is_near = Place::own().is_same_host(owner) && ::stat(process.c_str(), &info) == 0 &&
                        info.st_uid == ::geteuid();
-  const int own =
-      is_near ? ::open(fmt::format("{}/fd/{}", process, fd).c_str(), O_RDWR | O_CLOEXEC) : -1;
-  if (own < 0 || transport::PeerProcess(owner.process).is_gone()) {
-    if (own >= 0) ::close(own);
+  Descriptor own(is_near ? ::open(fmt::format("{}/fd/{}", process, fd).c_str(), O_RDWR | O_CLOEXEC)
+                         : -1);
+  if (!own.valid() || transport::PeerProcess(owner.process).is_gone()) {
     return Status(Code::kNotFound,
                   fmt::format("process {} does not share memory with this one", owner.process.pid));
   }
-  return transport::MemoryFile::map(own, bytes);
+  return transport::MemoryFile::map(std::move(own), bytes);
 }
 
 }  // namespace stormo::server

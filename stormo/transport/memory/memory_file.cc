@@ -35,48 +35,43 @@ void* reserve_aligned(std::uint64_t bytes) {
 }  // namespace
 
 Result<MemoryFile> MemoryFile::create(const char* name, std::uint64_t bytes) {
-  const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return errno_error("memfd_create");
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    Status failure = errno_error(fmt::format("memory file of {}", format_bytes(bytes)));
-    close(fd);
-    return failure;
+  Descriptor fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return errno_error("memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    return errno_error(fmt::format("memory file of {}", format_bytes(bytes)));
   }
-  return map_pages(fd, bytes);
+  return map_pages(std::move(fd), bytes);
 }
 
-Result<MemoryFile> MemoryFile::map(int fd, std::uint64_t bytes) {
+Result<MemoryFile> MemoryFile::map(Descriptor fd, std::uint64_t bytes) {
   struct stat info {};
-  const int seals = fcntl(fd, F_GET_SEALS);
-  if (fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_size) < bytes || seals < 0 ||
-      (seals & F_SEAL_SHRINK) == 0) {
-    close(fd);
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  if (fstat(fd.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) < bytes ||
+      seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Status(Code::kRefused, "a peer's memory file is too short or could shrink");
   }
-  return map_pages(fd, bytes);
+  return map_pages(std::move(fd), bytes);
 }
 
-Result<MemoryFile> MemoryFile::anonymous(std::uint64_t bytes) { return map_pages(-1, bytes); }
+Result<MemoryFile> MemoryFile::anonymous(std::uint64_t bytes) { return map_pages({}, bytes); }
 
-Result<MemoryFile> MemoryFile::map_pages(int fd, std::uint64_t bytes) {
-  const int sharing = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+Result<MemoryFile> MemoryFile::map_pages(Descriptor fd, std::uint64_t bytes) {
+  const int sharing = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   void* p = reserve_aligned(bytes);
   if (p != MAP_FAILED) {
-    p = mmap(p, bytes, PROT_READ | PROT_WRITE, sharing | MAP_NORESERVE | MAP_FIXED, fd, 0);
+    p = mmap(p, bytes, PROT_READ | PROT_WRITE, sharing | MAP_NORESERVE | MAP_FIXED, fd.get(), 0);
   }
   if (p == MAP_FAILED) {
-    Status failure = errno_error(fmt::format(
-        "mapping {} (is the address space limited? see 'ulimit -v')", format_bytes(bytes)));
-    if (fd >= 0) close(fd);
-    return failure;
+    return errno_error(fmt::format("mapping {} (is the address space limited? see 'ulimit -v')",
+                                   format_bytes(bytes)));
   }
   // A core dump of a rank would hold every rank's memory, and much of it: gradients, not causes.
   (void)madvise(p, bytes, MADV_DONTDUMP);
   MemoryFile file;
   file.data_ = static_cast<std::byte*>(p);
   file.size_ = bytes;
-  file.fd_ = fd;
+  file.fd_ = std::move(fd);
   return file;
 }
 
@@ -92,7 +87,6 @@ bool MemoryFile::back_with_huge_pages(std::uint64_t begin, std::uint64_t end) co
 
 MemoryFile::~MemoryFile() {
   if (data_ != nullptr) munmap(data_, size_);
-  if (fd_ >= 0) close(fd_);
 }
 
 void MemoryFile::swap(MemoryFile& other) noexcept {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include <stormo/base/descriptor.h>
 #include <stormo/base/status.h>
 
 namespace stormo::transport {
@@ -18,8 +19,8 @@ class MemoryFile {
   /// A memfd of `bytes`, sealed against shrinking (a shrunk file kills its mappers with SIGBUS).
   static Result<MemoryFile> create(const char* name, std::uint64_t bytes);
   /// Maps a file received from a peer; refused unless it is at least `bytes` long and cannot
-  /// shrink. Takes ownership of `fd`, on failure too.
-  static Result<MemoryFile> map(int fd, std::uint64_t bytes);
+  /// shrink.
+  static Result<MemoryFile> map(Descriptor fd, std::uint64_t bytes);
   /// Private memory without a file: ranks as threads of one process.
   static Result<MemoryFile> anonymous(std::uint64_t bytes);
 
@@ -39,15 +40,15 @@ class MemoryFile {
 
   std::byte* data() const { return data_; }
   std::uint64_t size() const { return size_; }
-  int fd() const { return fd_; }  ///< -1 for anonymous memory
+  int fd() const { return fd_.get(); }  ///< -1 for anonymous memory
 
  private:
   void swap(MemoryFile& other) noexcept;
-  static Result<MemoryFile> map_pages(int fd, std::uint64_t bytes);
+  static Result<MemoryFile> map_pages(Descriptor fd, std::uint64_t bytes);
 
   std::byte* data_ = nullptr;
   std::uint64_t size_ = 0;
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 }  // namespace stormo::transport

@@ -77,11 +77,6 @@ Result<Descriptor> listen_on(const SocketAddress& at) {
 
 }  // namespace
 
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 Result<HostPort> parse_host_port(std::string_view text) {
   HostPort out;
   std::string_view port;

@@ -5,38 +5,16 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <stormo/base/clock.h>
+#include <stormo/base/descriptor.h>
 #include <stormo/base/status.h>
 #include <stormo/transport/net/port_range.h>
 
 namespace stormo::transport {
 
-/// Owner of a file descriptor.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~Descriptor() { reset(); }
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
+using stormo::Descriptor;
 
 /// "10.0.0.2:4242", "[fd00::1]:4242", "node7:4242"; the host without brackets, port 0 when absent.
 struct HostPort {

@@ -96,7 +96,8 @@ std::string random_hex(std::size_t bytes) {
 Result<HostParts> assemble(int rank, int local_size, int cores, Arena& arena,
                            std::vector<Descriptor> descriptors,
                            const std::vector<std::uint64_t>& arena_bytes) {
-  STORMO_ASSIGN_OR_RETURN(HostRegion region, HostRegion::map(descriptors[0].release(), local_size));
+  STORMO_ASSIGN_OR_RETURN(HostRegion region,
+                          HostRegion::map(std::move(descriptors[0]), local_size));
   HostParts parts;
   parts.rank = rank;
   parts.cores = cores;
@@ -109,7 +110,7 @@ Result<HostParts> assemble(int rank, int local_size, int cores, Arena& arena,
     }
     const auto i = static_cast<std::size_t>(r);
     STORMO_ASSIGN_OR_RETURN(MemoryFile file,
-                            MemoryFile::map(descriptors[i + 1].release(), arena_bytes[i]));
+                            MemoryFile::map(std::move(descriptors[i + 1]), arena_bytes[i]));
     parts.arena_bases.push_back(file.data());
     parts.peer_arenas.push_back(std::move(file));
   }

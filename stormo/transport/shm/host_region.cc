@@ -40,8 +40,8 @@ Result<HostRegion> HostRegion::create(int ranks) {
   return HostRegion(std::move(file), ranks);
 }
 
-Result<HostRegion> HostRegion::map(int fd, int ranks) {
-  STORMO_ASSIGN_OR_RETURN(MemoryFile file, MemoryFile::map(fd, size_for(ranks)));
+Result<HostRegion> HostRegion::map(Descriptor fd, int ranks) {
+  STORMO_ASSIGN_OR_RETURN(MemoryFile file, MemoryFile::map(std::move(fd), size_for(ranks)));
   return HostRegion(std::move(file), ranks);
 }
 

@@ -47,8 +47,8 @@ class HostRegion {
 
   /// kInvalidArgument unless 1 <= ranks <= kMaxRanks.
   static Result<HostRegion> create(int ranks);
-  static Result<HostRegion> map(int fd, int ranks);  ///< takes the descriptor
-  static Result<HostRegion> anonymous(int ranks);    ///< for threads of one process
+  static Result<HostRegion> map(Descriptor fd, int ranks);
+  static Result<HostRegion> anonymous(int ranks);  ///< for threads of one process
 
   int ranks() const { return ranks_; }
   int fd() const { return file_.fd(); }

@@ -82,7 +82,7 @@ TEST(Arena, LargeBlocksLieInHugePagesHereAndAtThePeer) {
   auto* large = static_cast<char*>(arena->allocate(5 * kPage));
   EXPECT_STREQ(small, "kept");
   EXPECT_GE(huge_bytes_at(large), 5 * kPage);
-  auto peer = MemoryFile::map(dup(arena->fd()), arena->capacity());
+  auto peer = MemoryFile::map(Descriptor(dup(arena->fd())), arena->capacity());
   ASSERT_TRUE(peer.ok());
   std::memset(peer->data() + arena->offset_of(large), 7, 5 * kPage);
   EXPECT_EQ(large[5 * kPage - 1], 7);
@@ -134,7 +134,7 @@ TEST(Arena, IsSeenByWhoMapsItsFile) {
   const auto arena = make();
   auto* mine = static_cast<int*>(arena->allocate(4096));
   *mine = 41;
-  auto peer = MemoryFile::map(dup(arena->fd()), arena->capacity());
+  auto peer = MemoryFile::map(Descriptor(dup(arena->fd())), arena->capacity());
   ASSERT_TRUE(peer.ok()) << peer.status().to_string();
   auto* theirs = reinterpret_cast<int*>(peer->data() + arena->offset_of(mine));
   EXPECT_EQ(*theirs, 41);
@@ -161,9 +161,9 @@ TEST(MemoryFile, RefusesAFileThatCouldShrink) {
   const int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_GE(fd, 0);
   ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
-  EXPECT_EQ(MemoryFile::map(fd, 1 << 20).status().code(), Code::kRefused);
+  EXPECT_EQ(MemoryFile::map(Descriptor(fd), 1 << 20).status().code(), Code::kRefused);
   const auto arena = make(1 << 20);
-  EXPECT_EQ(MemoryFile::map(dup(arena->fd()), 1 << 30).status().code(), Code::kRefused)
+  EXPECT_EQ(MemoryFile::map(Descriptor(dup(arena->fd())), 1 << 30).status().code(), Code::kRefused)
       << "too short";
 }
 

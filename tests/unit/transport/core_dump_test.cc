@@ -44,7 +44,7 @@ TEST(CoreDump, LeavesOutArenaRegionAndSecret) {
   EXPECT_TRUE(left_out_of_core(arena->base() + arena->capacity() - 1));
   // backing with huge pages must not split the mapping into one that is dumped
   EXPECT_TRUE(left_out_of_core(arena->allocate(std::size_t{8} << 20)));
-  const auto peer = MemoryFile::map(dup(arena->fd()), arena->capacity());
+  const auto peer = MemoryFile::map(Descriptor(dup(arena->fd())), arena->capacity());
   ASSERT_TRUE(peer.ok());
   EXPECT_TRUE(left_out_of_core(peer->data()));
   EXPECT_TRUE(left_out_of_core(make_arena(true)->base()));
