@@ -5,38 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 
 namespace stormo {
 namespace {
 
-struct Character {
-  std::uint32_t code = 0;
-  std::size_t length = 0;  ///< bytes in UTF-8; 0: not a character
-};
-
-Character character_at(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t length = lead < 0xc2   ? 0
-                             : lead < 0xe0 ? 2
-                             : lead < 0xf0 ? 3
-                             : lead < 0xf5 ? 4
-                                           : 0;
-  if (length == 0 || length > text.size()) return {};
-  std::uint32_t code = lead & (0xffu >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3f);
-  }
-  constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  if (code < kLeast[length] || code > 0x10ffff || surrogate) return {};
-  return {code, length};
-}
-
-bool is_shown(std::uint32_t code) {
+bool is_shown(char32_t code) {
   if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
   const bool turns = code == 0x061c || code == 0x200e || code == 0x200f ||
                      (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
@@ -48,7 +23,7 @@ std::string escaped(std::string_view text, std::string_view kept) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const Character c = character_at(text);
+    const Character c = first_character(text);
     const std::size_t length = std::max<std::size_t>(c.length, 1);
     if (c.length > 0 && (is_shown(c.code) || kept.find(text[0]) != std::string_view::npos))
       out += text.substr(0, length);
@@ -57,7 +32,7 @@ std::string escaped(std::string_view text, std::string_view kept) {
     else if (c.code < 0x80)
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
     else
-      out += fmt::format("\\u{:04x}", c.code);
+      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(c.code));
     text.remove_prefix(length);
   }
   return out;

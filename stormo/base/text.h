@@ -1,7 +1,9 @@
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -21,5 +23,16 @@ std::optional<Number> number_in(std::string_view text, Base... base) {
 /// The parts of a text that `separator` ends; the last one may lack it. "a,,b" and "a,,b," are "a",
 /// "" and "b".
 std::vector<std::string_view> split(std::string_view text, char separator);
+
+/// With small letters for those of ASCII.
+std::string lower_case(std::string_view text);
+
+/// A character of well-formed UTF-8 (RFC 3629: shortest form, no surrogates, at most U+10FFFF).
+struct Character {
+  char32_t code = 0;
+  std::size_t length = 0;  ///< bytes; 0: not a character
+};
+/// The one that a text begins with, which must not be empty.
+Character first_character(std::string_view text);
 
 }  // namespace stormo

@@ -5,11 +5,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+
+#include <stormo/base/text.h>
 
 namespace stormo::data {
 namespace {
@@ -20,18 +21,12 @@ constexpr int kMostVisits = 100;
 constexpr std::size_t kMostEndings = 8;
 constexpr std::string_view kCannotBeRead = "cannot be read";
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 std::string name_of(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
 
 std::string ending_of(const std::string& path) {
-  return lower(std::filesystem::path(path).extension().string());
+  return lower_case(std::filesystem::path(path).extension().string());
 }
 
 }  // namespace
@@ -59,7 +54,7 @@ std::string FileCount::summary() const {
 }
 
 bool FileTree::is_wanted(std::string_view name) const {
-  const std::string in_lower_case = lower(name);
+  const std::string in_lower_case = lower_case(name);
   return std::ranges::any_of(rules_.endings,
                              [&](const std::string& e) { return in_lower_case.ends_with(e); });
 }

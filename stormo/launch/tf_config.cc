@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -100,8 +99,7 @@ class TfConfigReading {
     if (text.find("://") != std::string::npos)
       return invalid_argument(fmt::format("'{}': write host:port", text));
     STORMO_ASSIGN_OR_RETURN(transport::HostPort address, transport::parse_host_port(text));
-    std::ranges::transform(address.host, address.host.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    address.host = lower_case(address.host);
     return address;
   }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -13,6 +12,8 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
+
+#include <stormo/base/text.h>
 
 namespace stormo::data {
 namespace {
@@ -28,9 +29,7 @@ std::string_view without_spaces(std::string_view text) {
 bool is_missing(std::string_view text) {
   constexpr std::array<std::string_view, 7> kMissing = {"",    "?",    "na",  "n/a",
                                                         "nan", "null", "none"};
-  std::string lower(without_spaces(text));
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return std::ranges::find(kMissing, lower) != kMissing.end();
+  return std::ranges::find(kMissing, lower_case(without_spaces(text))) != kMissing.end();
 }
 
 Result<std::size_t> find_label(const DelimitedReader& reader, const std::string& label) {

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <utility>
 
+#include <stormo/base/text.h>
 #include <stormo/data/data_file.h>
 
 namespace stormo::data {
@@ -45,9 +45,7 @@ Result<Texts> read_folder(const std::string& directory, const std::vector<std::s
                           OnError on_error) {
   Texts all;
   TreeRules rules{.endings = extensions, .ignored_folders = {"build"}, .on_error = on_error};
-  for (std::string& ending : rules.endings) {
-    for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
+  std::ranges::transform(extensions, rules.endings.begin(), lower_case);
   FileTree tree(directory, std::move(rules), all.files);
   std::vector<std::string> found;
   STORMO_RETURN_IF_ERROR(tree.add_files(directory, found));

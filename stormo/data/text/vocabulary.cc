@@ -3,41 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include <stormo/base/check.h>
+#include <stormo/base/text.h>
 
 namespace stormo::data {
 namespace {
 
 constexpr std::int64_t kBytes = 256;
-
-/// Bytes of the character that starts with `lead`; 0 when none does.
-std::size_t length_of(std::uint8_t lead) {
-  if (lead < 0x80) return 1;
-  if (lead < 0xC2) return 0;  // continuation, or a form longer than needed
-  if (lead < 0xE0) return 2;
-  if (lead < 0xF0) return 3;
-  return lead < 0xF5 ? 4 : 0;
-}
-
-/// Takes the first character off `text`; nothing when it is not well-formed UTF-8 (RFC 3629:
-/// shortest form, no surrogates, at most U+10FFFF).
-std::optional<char32_t> take_character(std::string_view& text) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
-  const std::uint8_t lead = byte(0);
-  const std::size_t length = length_of(lead);
-  if (length == 0 || length > text.size()) return std::nullopt;
-  char32_t c = length == 1 ? lead : lead & (0x7Fu >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0u) != 0x80u) return std::nullopt;
-    c = c << 6 | (byte(i) & 0x3Fu);
-  }
-  const bool overlong = (length == 3 && c < 0x800) || (length == 4 && c < 0x10000);
-  if (overlong || (c >= 0xD800 && c <= 0xDFFF) || c > 0x10FFFF) return std::nullopt;
-  text.remove_prefix(length);
-  return c;
-}
 
 void append_utf8(std::string& out, char32_t c) {
   const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
@@ -62,13 +35,14 @@ Result<std::u32string> to_code_points(std::string_view text) {
   std::u32string result;
   result.reserve(text.size());
   for (std::string_view rest = text; !rest.empty();) {
-    const auto c = take_character(rest);
-    if (!c) {
+    const Character c = first_character(rest);
+    if (c.length == 0) {
       return invalid_argument(fmt::format(
           "the text is not UTF-8 at byte {}; convert it, or use the vocabulary of bytes",
           text.size() - rest.size()));
     }
-    result.push_back(*c);
+    result.push_back(c.code);
+    rest.remove_prefix(c.length);
   }
   return result;
 }

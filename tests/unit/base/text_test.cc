@@ -32,5 +32,21 @@ TEST(Split, KeepsEmptyPartsButNoneAtTheEnd) {
   EXPECT_THAT(split("", ','), IsEmpty());
 }
 
+TEST(LowerCase, LeavesWhatIsNotAscii) { EXPECT_EQ(lower_case("N/A Ä_Z9"), "n/a Ä_z9"); }
+
+TEST(FirstCharacter, IsTheShortestFormOfACharacterOrNone) {
+  const auto code_of = [](std::string_view text) {
+    const Character c = first_character(text);
+    return c.length == 0 ? std::nullopt : std::optional(c.code);
+  };
+  EXPECT_EQ(code_of("ab"), U'a');
+  EXPECT_EQ(code_of("\u00e4b"), U'\u00e4');
+  EXPECT_EQ(first_character("\U0001f600").length, 4u);
+  for (const char* wrong :
+       {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff"}) {
+    EXPECT_EQ(code_of(wrong), std::nullopt) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace stormo
