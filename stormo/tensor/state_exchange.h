@@ -7,8 +7,8 @@
 
 #include <stormo/tensor/split.h>
 
-// States of a graph of segments of which each rank computes a part (plan/model/segment_graph.h): what
-// ranks send each other of them, in forward and in backward.
+// States of a graph of segments of which each rank computes a part (plan/model/segment_graph.h):
+// what ranks send each other of them, in forward and in backward.
 namespace stormo::tensor {
 
 /// What one rank sends and receives in one exchange.
