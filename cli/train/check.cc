@@ -112,34 +112,33 @@ Result<std::vector<std::string>> choose_strategy(const train::Recipe& recipe,
   return keys;
 }
 
-Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArguments& a,
-                           train::RecipeData data, const std::vector<launch::HostShare>& shares,
-                           std::uint64_t available_bytes) {
-  SoundRun run{.ranks = ranks_of(shares),
-               .recipe = parsed.recipe,
-               .left_out = parsed.left_out,
-               .data = std::move(data)};
-  const auto make_task = [&](bool trains) {
-    return train::make_task(run.recipe, run.data.preprocessing,
-                            trains ? train::InitialValues::kLater : train::InitialValues::kWithout);
-  };
-  const bool is_auto = run.recipe.train.strategy.kind == train::Strategy::Kind::kAuto;
-  STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*trains=*/!is_auto && !a.dry_run));
-  if (is_auto) {
+bool is_auto(const train::Recipe& recipe) {
+  return recipe.train.strategy.kind == train::Strategy::Kind::kAuto;
+}
+
+/// See SoundRun.
+bool looks_at_data(const train::Recipe& recipe, const TrainArguments& a) {
+  return a.dry_run || is_auto(recipe) || recipe.train.servers.processes > 0 ||
+         recipe.train.strategy.kind == train::Strategy::Kind::kVertical;
+}
+
+/// What is made of the data.
+Status add_model(SoundRun& run, const std::string& key, const TrainArguments& a,
+                 const std::vector<launch::HostShare>& shares, std::uint64_t available_bytes) {
+  STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data->preprocessing,
+                                                     train::InitialValues::kWithout));
+  if (is_auto(run.recipe)) {
     STORMO_ASSIGN_OR_RETURN(
-        run.chosen, choose_strategy(run.recipe, run.task, run.data, shares, available_bytes));
+        run.chosen, choose_strategy(run.recipe, run.task, *run.data, shares, available_bytes));
     TrainArguments with_keys = a;
     with_keys.overrides.insert(with_keys.overrides.end(), run.chosen.begin(), run.chosen.end());
     run.recipe = recipe_of(with_keys).recipe;
-    // a search trains some steps
-    STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*trains=*/!a.dry_run));
   }
   if (!run.recipe.train.resume) {
     STORMO_RETURN_IF_ERROR(train::check_initial_weights(run.recipe, *run.task.module));
   }
-  STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, parsed.at("strategy.kind"), run.task,
-                                               shares, available_bytes));
-  return run;
+  STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, key, run.task, shares, available_bytes));
+  return {};
 }
 
 /// Ranks that may be lost: workers but the first one; where servers have copies, any.
@@ -274,15 +273,16 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const int computing = std::max(1, train::ranks_of_workers(parsed.recipe.train, ranks_of(shares)));
   const Errors wrong = train::check_recipe(parsed, computing);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
-  std::optional<train::RecipeData> data = check_run_data(parsed, a, ranks_of(shares), errors);
-  std::optional<SoundRun> run;
-  if (errors.empty()) {
-    Result<SoundRun> made = sound_run(parsed, a, std::move(*data), shares, available);
-    if (!made.ok()) errors.push_back(made.status().message());
-    if (made.ok()) run = std::move(*made);
+  SoundRun run{.ranks = ranks_of(shares), .recipe = parsed.recipe, .left_out = parsed.left_out};
+  if (looks_at_data(parsed.recipe, a)) {
+    run.data = check_run_data(parsed, a, run.ranks, errors);
+    if (errors.empty()) {
+      const Status made = add_model(run, parsed.at("strategy.kind"), a, shares, available);
+      if (!made.ok()) errors.push_back(made.message());
+    }
   }
   check_files(parsed, a, errors);
-  return errors.empty() ? std::move(run) : refuse(errors);
+  return errors.empty() ? std::optional(std::move(run)) : refuse(errors);
 }
 
 int check_train(const TrainArguments& a) {

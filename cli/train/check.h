@@ -40,13 +40,16 @@ train::ParsedRecipe recipe_of(const TrainArguments& a);
 std::vector<std::string> problems_of_rank(const train::ParsedRecipe& parsed,
                                           const TrainArguments& a, int ranks, bool look_at_files);
 
-/// A run of which everything is right that can be found out before a rank starts.
+/// A run of which everything is right that is looked at before a rank starts. Data, and what is
+/// made of them, are read by each rank, which refuses what is wrong; here they are only of a dry
+/// run, of a run whose strategy is to be found, and of one with server processes, whose workers
+/// are no ranks of one group.
 struct SoundRun {
   int ranks = 1;
   train::Recipe recipe;               ///< with the strategy that was chosen
   std::vector<std::string> left_out;  ///< see ParsedRecipe
   std::vector<std::string> chosen;    ///< the keys of it, where the recipe leaves that open
-  train::RecipeData data;
+  std::optional<train::RecipeData> data;
   train::Task task;
   StepInput step;  ///< of all ranks
 };

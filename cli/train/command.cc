@@ -98,6 +98,7 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
       if (!said) write_error_event(exit_code, report);
     };
   }
+  options.environment.emplace_back(kCheckMemoryVariable, "1");
   const int columns = terminal_columns();
   if (columns > 0) options.environment.emplace_back(kTerminalVariable, std::to_string(columns));
   return options;

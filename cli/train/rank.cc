@@ -17,6 +17,7 @@
 #include <cli/commands.h>
 #include <cli/engine.h>
 #include <cli/output_path.h>
+#include <cli/plan/step.h>
 #include <cli/train/report.h>
 #include <cli/train/trace_file.h>
 #include <stormo/base/printable.h>
@@ -24,12 +25,15 @@
 #include <stormo/checkpoint/folder.h>
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/launch/environment.h>
+#include <stormo/launch/process/available_memory.h>
 #include <stormo/observe/background_stream.h>
 #include <stormo/observe/csv_log.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
 #include <stormo/server/worker/worker_session.h>
+#include <stormo/tensor/memory.h>
+#include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/initial_weights.h>
@@ -267,12 +271,37 @@ Result<Prepared> prepare_columns(const TrainRun& run, comm::Communicator& group,
   return Prepared{std::move(*own), std::move(task)};
 }
 
-Result<Prepared> prepare(const TrainRun& run) {
+/// `begins`: this process begins the run, and reads what was saved before.
+Result<Prepared> prepare(const TrainRun& run, bool begins) {
   Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.recipe);
   STORMO_RETURN_IF_ERROR(data.status());
-  if (run.task && !begins_with_others(run.recipe)) return Prepared{std::move(*data), *run.task};
+  if (begins && run.recipe.train.resume) {
+    STORMO_RETURN_IF_ERROR(
+        train::check_same_data(run.recipe, *data, run.accept_changes).within("--resume"));
+  }
   STORMO_ASSIGN_OR_RETURN(train::Task task, new_task(run.recipe, data->preprocessing));
   return Prepared{std::move(*data), std::move(task)};
+}
+
+/// A collective. What is wrong here was the user's choice, also where a rank is alone.
+Status refuse_together(comm::Communicator& group, const Status& problem) {
+  const Status status = comm::check_agreement(group, {}, problem);
+  const bool alone = group.size() == 1 && !problem.ok();
+  return alone ? Status(Code::kRefused, status.message()) : status;
+}
+
+/// Whether this host has the memory for what its ranks keep in a step. All have read their data.
+Status check_memory(const TrainRun& run, const World& world, const torch::nn::Module& model,
+                    const plan::StepPlan& plan) {
+  const bool checked = session_of(run) != nullptr;  // see SoundRun
+  if (!run.checks_memory || checked || plan.actions.empty()) return {};
+  std::uint64_t available = launch::available_memory();
+  for (const torch::Tensor& p : model.parameters()) {  // what it has already, it keeps
+    if (!tensor::has_memory(p)) continue;
+    available += p.nbytes() * static_cast<std::uint64_t>(world.local_size());
+  }
+  return check_fits({.plan = plan, .memory = train::memory_sizes_of(run.recipe.train)},
+                    world.local_size(), available);
 }
 
 /// How far a run came, whatever its outcome.
@@ -289,8 +318,13 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   train::TrainerOptions options = run.recipe.train;
   Result<Prepared> prepared = train::reads_columns(run.recipe, group.size())
                                   ? prepare_columns(run, group, options)
-                                  : prepare(run);
-  STORMO_RETURN_IF_ERROR(comm::check_agreement(group, {}, prepared.status()));
+                                  : prepare(run, begins_run(run, world));
+  Status problem = prepared.status();
+  const bool takes_others = begins_run(run, world) && begins_with_others(run.recipe);
+  if (problem.ok() && takes_others) {
+    problem = train::check_initial_weights(run.recipe, *prepared->task.module);
+  }
+  STORMO_RETURN_IF_ERROR(refuse_together(group, problem));
   auto& [data, task] = *prepared;
   if (begins_run(run, world)) {
     for (const auto* lines :
@@ -298,14 +332,16 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
       for (const std::string& line : *lines) std::cerr << "warning: " << message_text(line) << "\n";
     }
   }
-  if (begins_run(run, world) && begins_with_others(run.recipe)) {
+  if (takes_others) {
     STORMO_ASSIGN_OR_RETURN(
         const std::vector<std::string> lines,
         train::load_initial_weights(run.recipe, data.preprocessing, *task.module));
     for (const std::string& line : lines) std::cerr << printable(line) << "\n";
   }
   options.preprocessing_json = train::to_json(data.preprocessing);
-  train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
+  train::Trainer trainer(group, task, data.train, data.splits, std::move(options));
+  STORMO_RETURN_IF_ERROR(
+      refuse_together(group, check_memory(run, world, *task.module, trainer.plan())));
   if (begins_run(run, world)) {
     STORMO_RETURN_IF_ERROR(open_reports(run, data.records, /*goes_on=*/false, reports));
     trainer.set_observer(&reports->observer());

@@ -18,16 +18,17 @@ namespace stormo::cli {
 /// What every rank of a `stormo train` job must know.
 struct TrainRun {
   train::Recipe recipe;
-  std::vector<std::string> left_out{};      ///< of the recipe, see ParsedRecipe
-  std::optional<train::RecipeData> data{};  ///< where this process has read it already
-  std::optional<train::Task> task{};        ///< made of it
-  std::string engine = "stormo";            ///< see join_world
+  std::vector<std::string> left_out{};        ///< of the recipe, see ParsedRecipe
+  std::vector<std::string> accept_changes{};  ///< with --resume: what may differ
+  std::optional<train::RecipeData> data{};    ///< where this process has read it already
+  std::string engine = "stormo";              ///< see join_world
   bool json = false;
-  std::string trace;      ///< file to write; empty: none
-  std::string log_csv{};  ///< the same
-  int threads = 0;        ///< of this process; 0: as the recipe or the environment says
-  bool launched = false;  ///< by this program, which reports how the job ended
-  Rank rank = 0;          ///< of this process, as far as its launcher has said
+  std::string trace;           ///< file to write; empty: none
+  std::string log_csv{};       ///< the same
+  int threads = 0;             ///< of this process; 0: as the recipe or the environment says
+  bool checks_memory = false;  ///< whether its ranks share the memory of their host
+  bool launched = false;       ///< by this program, which reports how the job ended
+  Rank rank = 0;               ///< of this process, as far as its launcher has said
   /// The ranks of its worker, where the job has server processes: by default only this one.
   transport::Rendezvous worker_ranks = {};
   /// With several of them the session that they have together, as in `recipe`.

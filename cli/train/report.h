@@ -21,6 +21,8 @@ int say_failed(const char* command, const Status& why, bool json);
 
 /// Set for the ranks by a launcher whose standard error is a terminal: its width in columns.
 inline constexpr const char* kTerminalVariable = "STORMO_TERMINAL";
+/// Set for ranks that `stormo train` launches: all ranks of a host share its memory.
+inline constexpr const char* kCheckMemoryVariable = "STORMO_CHECK_MEMORY";
 /// Width of the terminal behind standard error, 0 when there is none.
 int terminal_columns();
 

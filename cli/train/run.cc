@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include <cli/train/arguments.h>
 #include <cli/train/check.h>
 #include <cli/train/rank.h>
+#include <cli/train/report.h>
 #include <cli/train/role.h>
 #include <stormo/base/printable.h>
 #include <stormo/observe/data_text.h>
@@ -31,9 +33,9 @@ namespace {
 /// Which classes each rank gets in the first epoch, unless that is left to chance.
 std::optional<observe::ShardingRecord> sharding_of(const train::Recipe& recipe,
                                                    const SoundRun& run) {
-  if (!run.data.train) return std::nullopt;  // ranks alone read it, and all have the same samples
+  if (!run.data->train) return std::nullopt;  // ranks alone read it, and all have the same samples
   const int parts = data_part(run.step.plan.mesh, 0).parts;
-  data::Sampler sampler = train::make_sampler(*run.data.train, recipe.train, 0, parts);
+  data::Sampler sampler = train::make_sampler(*run.data->train, recipe.train, 0, parts);
   return train::sharding_record(recipe.train, sampler, 0);
 }
 
@@ -53,14 +55,15 @@ std::string who_runs(const train::Recipe& recipe, const SoundRun& run) {
 
 int dry_run(SoundRun run, const TrainArguments& a) {
   const train::Recipe& recipe = run.recipe;
+  const train::RecipeData& data = *run.data;
   const bool json = a.json;
-  if (run.data.train) measure_moves(run.step, run.task, *run.data.train);
+  if (data.train) measure_moves(run.step, run.task, *data.train);
   const PlanOptions o{.plan = recipe.train.name,
                       .hosts = static_cast<int>(run.step.ranks_per_host.size()),
                       .selection = a.launch.selection};
   const std::string plan = plan::to_text(run.step.plan);
   const std::optional<observe::ShardingRecord> sharding = sharding_of(recipe, run);
-  for (const auto* lines : {&run.left_out, &run.data.warnings, &run.data.hints}) {
+  for (const auto* lines : {&std::as_const(run.left_out), &data.warnings, &data.hints}) {
     for (const std::string& line : *lines) fmt::print(stderr, "warning: {}\n", printable(line));
   }
   if (json) {
@@ -70,7 +73,7 @@ int dry_run(SoundRun run, const TrainArguments& a) {
         {"event", "dry_run"}, {"schema", 1},
         {"ranks", run.ranks}, {"recipe", nlohmann::ordered_json::parse(train::to_json(recipe))},
         {"plan", plan},       {"predicted", nlohmann::ordered_json::parse(*predicted)}};
-    line["data"] = nlohmann::ordered_json::parse(observe::data_json(run.data.records));
+    line["data"] = nlohmann::ordered_json::parse(observe::data_json(data.records));
     if (sharding) {
       line["sharding"] = nlohmann::ordered_json::parse(observe::sharding_json(*sharding));
     }
@@ -79,8 +82,8 @@ int dry_run(SoundRun run, const TrainArguments& a) {
   }
   fmt::print("# recipe, resolved\n{}\n# step plan of {}\n{}\n", train::to_toml(recipe),
              who_runs(recipe, run), plan);
-  if (run.data.train) {
-    fmt::print("# data\n{}{}\n", observe::data_text(run.data.records),
+  if (data.train) {
+    fmt::print("# data\n{}{}\n", observe::data_text(data.records),
                sharding ? observe::sharding_table(*sharding) : "");
   }
   fmt::print("# predicted, for each step\n");
@@ -163,6 +166,7 @@ int run_train(const TrainArguments& a) {
   if (a.dry_run && place->source != "none") return dry_run_of_job(a, *place);
   TrainRun train_run{.recipe = parsed.recipe,
                      .left_out = parsed.left_out,
+                     .accept_changes = a.accept_changes,
                      .engine = a.engine,
                      .json = a.json,
                      .trace = a.trace,
@@ -170,6 +174,7 @@ int run_train(const TrainArguments& a) {
   if (place->source != "none") {
     train_run.rank = place->rank;
     train_run.launched = place->source == "stormo";
+    train_run.checks_memory = std::getenv(kCheckMemoryVariable) != nullptr;
     train_run.find_problems = [&, launched = train_run.launched](Rank rank, int ranks) {
       return problems_of_rank(parsed, a, ranks, !launched && rank == 0);
     };
@@ -189,7 +194,7 @@ int run_train(const TrainArguments& a) {
   }
   train_run.recipe = std::move(sound->recipe);
   train_run.data = std::move(sound->data);
-  train_run.task = std::move(sound->task);
+  train_run.checks_memory = true;
   return run_rank(train_run);
 }
 

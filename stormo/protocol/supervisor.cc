@@ -388,6 +388,9 @@ std::string Supervisor::first_line() const {
 
 std::string Supervisor::report() const {
   if (!failed_ && !interrupted_by_ && !killed_by_user_) return {};
+  // all ranks have refused to begin, and rank 0 has said why
+  const auto refused = [](const Member& m) { return m.gone && m.code == kConfiguration; };
+  if (rank_0_has_said_it() && std::ranges::all_of(members_, refused)) return {};
   std::string text = first_line();
   if (killed_by_user_) text += "\n  killed at the second signal";
   std::size_t listed = 0;

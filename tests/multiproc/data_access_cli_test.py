@@ -3,6 +3,7 @@
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
+import collections
 import random
 import re
 import struct
@@ -61,6 +62,13 @@ class DataAccess(TrainTest):
             elif size == IMAGE:
                 read.setdefault(rank, []).append((offset - 128) // IMAGE)
         return read
+
+    def test_each_rank_opens_each_file_once_and_the_launcher_none(self):
+        for ranks, who in (("1", {"none"}), ("2", {"0", "1"})):
+            opened = collections.Counter((rank, path) for rank, operation, path, _, _
+                                         in self.accesses("images.toml", "-n", ranks) if operation == "open")
+            self.assertEqual({rank for rank, _ in opened}, who)
+            self.assertEqual(set(opened.values()), {1}, opened)
 
     def test_ranks_that_compute_the_same_samples_load_them_and_no_others(self):
         everything = list(range(SAMPLES))

@@ -34,11 +34,6 @@ void convert_numbers(torch::nn::Module& module, torch::ScalarType type) {
   }
 }
 
-bool may_have_parts(const Strategy& s) {
-  return s.pipeline > 1 || s.tensor > 1 || s.kind == Strategy::Kind::kFsdp ||
-         s.kind == Strategy::Kind::kVertical;
-}
-
 /// With the same classes the samples may still be others.
 Status check_content(const checkpoint::Manifest& manifest, const std::string& path,
                      const Recipe& recipe, const RecipeData& data,
@@ -88,10 +83,7 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialV
     ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
   }
   std::optional<model::ValuesLater> later;
-  if (values == InitialValues::kWithout ||
-      (values == InitialValues::kLater && may_have_parts(recipe.train.strategy))) {
-    later.emplace();
-  }
+  if (values != InitialValues::kNow) later.emplace();
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
   convert_numbers(*chain, scalar_type(recipe));
   Task task;

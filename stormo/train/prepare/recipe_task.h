@@ -40,12 +40,12 @@ Status check_fit(const Recipe& recipe, const Preprocessing& data);
 
 enum class InitialValues {
   kNow,
-  kLater,   ///< where ranks may get parts of the parameters: a Trainer makes them
+  kLater,   ///< a Trainer makes them, and no more of them than its rank has
   kWithout  ///< for plans: of a model that may be too large for one process
 };
 
 /// The model of a recipe, with its loss, in the recipe's precision. The initial weights depend only
-/// on the seed. With kLater they may have no memory yet, with kWithout they have none
+/// on the seed. With kLater and kWithout they have no memory yet
 /// (model::ValuesLater).
 Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing,
                        InitialValues values = InitialValues::kNow);

@@ -101,6 +101,12 @@ TEST(Supervisor, WhatRank0HasSaidIsNotSaidAgain) {
             "rank 1 (host a, pid 101) ended with exit status 1\n"
             "  rank 0 (host a, pid 100): exit status 1\n"
             "  rank 2 (host b, pid 102): exit status 1");
+  Job refused(Job::places(3, {}, {}), options);
+  for (const Rank r : {1, 0, 2}) refused.tell(Exited{r, 2});
+  ASSERT_TRUE(refused.wait_for_wish());
+  ASSERT_TRUE(refused.done);
+  EXPECT_EQ(refused.done->exit_code, 2);
+  EXPECT_EQ(refused.done->report, "") << "all refuse what rank 0 has told";
   Job killed(Job::places(2, {}, {}), options);
   killed.tell(report);
   killed.tell(Exited{1, 1});
