@@ -53,19 +53,21 @@ std::vector<double> Workers::parts(std::size_t size, const Fill& fill) const {
   return parts;
 }
 
-comm::Work Workers::gather(std::vector<double>& parts, std::vector<double>& all, bool later) const {
+Status Workers::gather(std::vector<double>& parts, std::vector<double>& all,
+                       comm::Work* later) const {
   if (world_ == nullptr) {
     all = std::move(parts);
-    return comm::Work::completed({});
+    return {};
   }
   all.resize(parts.size() * static_cast<std::size_t>(count()));
-  if (later) return world_->all_gather_async(parts, all);
-  return comm::Work::completed(world_->all_gather(parts, all));
+  if (later == nullptr) return world_->all_gather(parts, all);
+  *later = world_->all_gather_async(parts, all);
+  return {};
 }
 
 Result<std::vector<double>> Workers::sum(std::size_t size, const Fill& fill) const {
   std::vector<double> mine = parts(size, fill), all;
-  STORMO_RETURN_IF_ERROR(gather(mine, all, /*later=*/false).wait());
+  STORMO_RETURN_IF_ERROR(gather(mine, all));
   return sums_of(all, count());
 }
 
@@ -104,7 +106,7 @@ Status RoundsRun::go_on(std::int64_t rounds) {
   if (time_) STORMO_RETURN_IF_ERROR(time_->start());
   while (scheduler_.rounds_begun() < rounds) STORMO_RETURN_IF_ERROR(step(/*finishing=*/0));
   // the steps that would follow, without rounds of their own
-  for (int n = 1; n <= longest_delay(plan_); ++n) STORMO_RETURN_IF_ERROR(step(n));
+  for (int n = 1; n <= depth_; ++n) STORMO_RETURN_IF_ERROR(step(n));
   rounds_.clear();
   return time_ ? time_->finish() : Status();
 }
@@ -117,9 +119,9 @@ Status RoundsRun::step(int finishing) {
     const bool is_there = loaded_later >= 0 && loaded_later < std::ssize(rounds_);
     if (row_of(a.kind).all_batches || !is_there) continue;
     STORMO_RETURN_IF_ERROR(execute(a, rounds_[static_cast<std::size_t>(loaded_later)]));
-    done_(a);
+    if (done_) done_(a);
   }
-  if (std::ssize(rounds_) > longest_delay(plan_)) rounds_.pop_back();
+  if (std::ssize(rounds_) > depth_) rounds_.pop_back();
   return {};
 }
 
@@ -132,16 +134,12 @@ Status RoundsRun::execute(const plan::Action& action, Round& round) {
     case kLoss: each([](BlockProgram& p) { p.loss(); }); break;
     case kBackward: backward(round); break;
     case kAllReduce:
-      round.reduced = workers_.gather(round.parts, round.all, action.asynchronous);
-      return action.asynchronous ? Status() : round.reduced.wait();
+      return workers_.gather(round.parts, round.all,
+                             action.asynchronous ? &round.reduced : nullptr);
     case kUpdate: return update(round);
     default: return plan::bad("a round has no such action");  // check_round_plan() has refused it
   }
   return {};
-}
-
-void RoundsRun::each(const std::function<void(BlockProgram&)>& compute) const {
-  for (const auto& program : workers_.here()) compute(*program);
 }
 
 Status RoundsRun::choose(Round& round) {
@@ -177,7 +175,7 @@ Result<Judgement> RoundsRun::judge() {
                                          program.judged_part(part);
                                        }));
   for (const plan::Action& a : plan_.actions) {
-    if (row_of(a.kind).all_batches) done_(a);
+    if (done_ && row_of(a.kind).all_batches) done_(a);
   }
   return workers_.first().judge(sums);
 }

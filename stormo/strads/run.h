@@ -39,9 +39,10 @@ class Workers {
 
   /// `size` numbers of each worker of this process, which `fill` computes.
   std::vector<double> parts(std::size_t size, const Fill& fill) const;
-  /// A collective: of those of all workers, by worker, into `all`. Both stay in their place until
-  /// the work is done.
-  comm::Work gather(std::vector<double>& parts, std::vector<double>& all, bool later) const;
+  /// A collective: those of all workers, by worker, into `all`. With `later` it may go on, and both
+  /// stay in their place until that is done.
+  Status gather(std::vector<double>& parts, std::vector<double>& all,
+                comm::Work* later = nullptr) const;
   /// A collective: the sum of what `fill` computes, in the order of workers: equal bits on all
   /// ranks, and those of workers in one process. Memory: all parts.
   Result<std::vector<double>> sum(std::size_t size, const Fill& fill) const;
@@ -75,7 +76,7 @@ class RoundsRun {
   Result<Judgement> judge();
 
   const plan::StepPlan& plan() const { return plan_; }
-  /// Told of every action when it is done, in order.
+  /// Told of every action when it is done, in order; may be empty.
   void on_done(std::function<void(const plan::Action&)> done) { done_ = std::move(done); }
   const protocol::Scheduler& scheduler() const { return scheduler_; }
   const Workers& workers() const { return workers_; }
@@ -97,10 +98,16 @@ class RoundsRun {
     comm::Work reduced = comm::Work::completed({});
   };
   RoundsRun(Workers workers, protocol::Scheduler scheduler, plan::StepPlan plan)
-      : workers_(std::move(workers)), scheduler_(std::move(scheduler)), plan_(std::move(plan)) {}
+      : workers_(std::move(workers)),
+        scheduler_(std::move(scheduler)),
+        plan_(std::move(plan)),
+        depth_(longest_delay(plan_)) {}
   Status step(int finishing);
   Status execute(const plan::Action& action, Round& round);
-  void each(const std::function<void(BlockProgram&)>& compute) const;
+  template <class Compute>
+  void each(const Compute& compute) const {
+    for (const auto& program : workers_.here()) compute(*program);
+  }
   Status choose(Round& round);
   void backward(Round& round) const;
   Status update(Round& round);
@@ -108,7 +115,8 @@ class RoundsRun {
   Workers workers_;
   protocol::Scheduler scheduler_;
   plan::StepPlan plan_;
-  std::function<void(const plan::Action&)> done_ = [](const auto&) {};
+  int depth_;  // rounds in flight besides the oldest one
+  std::function<void(const plan::Action&)> done_;
   std::optional<protocol::VirtualRounds> time_;
   std::deque<Round> rounds_;  // in flight, the newest first
   std::int64_t updates_ = 0;
