@@ -205,6 +205,10 @@ struct ActionRow {
   /// Whether it computes the gradient of the input of its segments.
   constexpr bool passes_gradient() const { return needs.has(Value::kOutputGradient); }
   constexpr bool is(Change c) const { return change == c; }
+  /// Whether it averages parameters that diverged.
+  constexpr bool averages() const {
+    return is({Value::kParameters, Placement::kDiverged, Placement::kReplicate});
+  }
   constexpr bool places(Value of, Placement to) const {
     return change && change->of == of && change->to == to;
   }
@@ -238,5 +242,11 @@ struct Action {
   std::string algorithm = {};
   bool operator==(const Action&) const = default;
 };
+
+// What the row of its kind says of an action.
+inline bool makes(const Action& a, Value v) { return row_of(a.kind).makes.has(v); }
+inline bool places(const Action& a, Value of, Placement to) {
+  return row_of(a.kind).places(of, to);
+}
 
 }  // namespace stormo::plan

@@ -97,9 +97,7 @@ bool is_remote(const StepPlan& p) {
 }
 
 bool averages_on_servers(const StepPlan& p) {
-  return is_remote(p) && has(p, [](const ActionRow& row) {
-           return row.is({Value::kParameters, Placement::kDiverged, Placement::kReplicate});
-         });
+  return is_remote(p) && has(p, [](const ActionRow& row) { return row.averages(); });
 }
 
 bool has_worker_copies(const StepPlan& p) {

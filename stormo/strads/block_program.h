@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <stormo/plan/model_shape.h>
+#include <stormo/plan/model/model_shape.h>
 
 namespace stormo::strads {
 

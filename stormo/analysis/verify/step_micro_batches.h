@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <set>
 #include <utility>
 #include <vector>
@@ -30,15 +31,14 @@ class MicroBatches {
     int forward = 0;   // segments done
     int backward = 0;  // segments done
     bool loss = false;
-    std::vector<plan::Range> forwards;   // as they were cut
-    std::vector<plan::Range> forgotten;  // forwards that keep their input only
-    std::vector<plan::Range> weights;    // whose gradients of the input are there, and no others
+    std::vector<plan::Range> forwards;      // as they were cut
+    std::vector<plan::Range> to_recompute;  // forwards that keep their input only
+    std::vector<plan::Range> weights_left;  // whose gradients of the input are there, and no others
     // what was moved: outputs, or their gradients, by the segment in front of the boundary
     std::set<std::pair<bool, int>> moved;
   };
-  bool has_backward(const MicroBatch& m) const {
-    return m.backward == segments_ && m.weights.empty();
-  }
+  /// The first without a whole backward; else as many as there are.
+  std::size_t first_left() const;
   Status forward(MicroBatch& m, plan::Range range);
   Status loss(MicroBatch& m) const;
   Status recompute(MicroBatch& m, plan::Range range) const;

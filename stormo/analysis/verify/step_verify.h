@@ -40,27 +40,12 @@ namespace stormo::analysis {
 /// | update            | gradients: final; parameters, state          | parameters: placed as state |
 /// | agree             | loss of each micro-batch; all is updated     | loss, on all ranks          |
 ///
-/// Where the mesh has an axis "pp", the model is cut into stages: what is computed together is of
-/// one stage, and what goes from one to another is moved. Parameters are staged over it, and so are
-/// their gradients, unless several stages read them. Over an axis "tp" parameters are split, and so
-/// are their gradients; what the ranks add up is a part of the computations. With sequence_parallel
-/// the gradients of what is not split are partial over it after a backward.
-///
-/// Where steps overlap, actions are looked at in the order in which one batch passes them
-/// (plan::order_of_batch()). A rank uses the gradients of a batch before it adds to those of the
-/// next one, unless the step chooses what it trains, and the last action is an agree.
-///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.
-/// Diverged parameters are averaged, and agree comes in the same steps; or all of them exchange with
-/// a centre. A step with remote parameters or a centre has no action in which workers wait for each
-/// other, so no agree either; each other step ends with one. Where a worker is several ranks (axis
-/// "worker"), a pull makes parameters replicate over them, their gradients are averaged over them,
-/// a push and these averages need the weights, and they agree. Where a pull or push is not for every
-/// step, or servers average, workers update their copies. The copy that a pull gives may stay after
-/// the step. Parameters that are updated with gradients that are partial become diverged. What some
-/// action reshards is in parts when it is updated, and no terms outlive the step: so memory is
-/// released when the plan says so. Written from above, so the time does not depend on the number of ranks: O(actions *
+/// No terms outlive the step, and what some action reshards is in parts when it is updated: so memory
+/// is released when the plan says so. Where steps overlap, actions are looked at in the order in which
+/// one batch passes them (plan::order_of_batch()). docs/step-plan.md has what this means for stages,
+/// slices, servers and averages. The time does not depend on the number of ranks: O(actions *
 /// parameters * axes) at most. What a layout of the parameters has no place for is not looked at: see
 /// train/step/layout.h.
 // clang-format on

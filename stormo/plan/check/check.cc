@@ -1,4 +1,4 @@
-#include <stormo/plan/check.h>
+#include <stormo/plan/check/check.h>
 
 #include <algorithm>
 #include <array>
@@ -205,11 +205,12 @@ Status check_axes(const StepPlan& p, const Action& a) {
   return {};
 }
 
-Status check(const StepPlan& p, const Action& a) {
+Status check(const StepPlan& p, bool centre, const Action& a) {
   STORMO_RETURN_IF_ERROR(check_range(p, a));
   STORMO_RETURN_IF_ERROR(check_time(p, a));
   STORMO_RETURN_IF_ERROR(check_codec(p, a));
-  return check_axes(p, a);
+  STORMO_RETURN_IF_ERROR(check_axes(p, a));
+  return check_workers(p, centre, a);
 }
 
 }  // namespace
@@ -220,8 +221,9 @@ Status check(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check_parts(p));
   STORMO_RETURN_IF_ERROR(check_state(p));
   if (p.micro_batches < 1) return bad("there are no micro-batches");
+  const bool centre = has_centre(p);
   for (std::size_t i = 0; i < p.actions.size(); ++i) {
-    const Status st = check(p, p.actions[i]);
+    const Status st = check(p, centre, p.actions[i]);
     if (!st.ok()) return st.within(describe(p, i));
   }
   return {};

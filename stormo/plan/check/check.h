@@ -14,6 +14,10 @@ Status check(const ModelShape& model);
 /// slices, positions, places. Of a mesh and a model that can be.
 Status check_parts(const StepPlan& p);
 
+/// Whether an action makes no workers of servers wait for each other, and exchanges with servers
+/// only where there are some. `centre`: has_centre(p), which looks at all actions.
+Status check_workers(const StepPlan& p, bool centre, const Action& a);
+
 /// Whether all that `p` says is right by itself: the above, how its state is placed between steps,
 /// and of each action whether what it names exists and its row allows what it takes (ActionRow).
 /// What actions need of each other is analysis::verify's.

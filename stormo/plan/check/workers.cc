@@ -1,29 +1,22 @@
-#include <stormo/analysis/verify/step_workers.h>
-
+// Workers of servers go on by themselves: what their actions may do.
 #include <string>
 #include <vector>
 
 #include <stormo/plan/bad_plan.h>
+#include <stormo/plan/check/check.h>
 #include <stormo/plan/project.h>
 
-namespace stormo::analysis {
+namespace stormo::plan {
 namespace {
 
-using plan::Action;
-using plan::bad;
-using plan::Placement;
-using plan::Scope;
-using plan::StepPlan;
-using plan::Value;
-
-bool has_worker_axis(const StepPlan& p) { return p.mesh.find(plan::kWorkerAxis) >= 0; }
+bool has_worker_axis(const StepPlan& p) { return p.mesh.find(kWorkerAxis) >= 0; }
 /// Whether a worker is cut into stages or slices.
 bool is_cut(const StepPlan& p) { return !model_axes(p.mesh).empty(); }
 
 /// The first rank of a worker pushes, and all of them have what it pulls.
 Status check_exchange(const StepPlan& p, const Action& a) {
   // its other ranks do not see the push, and have to refuse it, too
-  if (has_worker_axis(p) && (a.asynchronous || a.range != plan::all_parameters(p.model))) {
+  if (has_worker_axis(p) && (a.asynchronous || a.range != all_parameters(p.model))) {
     return bad("is of all parameters at once where a worker has several ranks");
   }
   if (row_of(a.kind).takes_from(Placement::kRemote)) {
@@ -39,7 +32,7 @@ Status check_exchange(const StepPlan& p, const Action& a) {
 Status check_worker(const StepPlan& p, const Action& a) {
   const std::string where = "the parameters are remote over " + p.mesh.axes.front().name;
   const bool several_ranks = has_worker_axis(p) || is_cut(p);
-  const plan::ActionRow& row = row_of(a.kind);
+  const ActionRow& row = row_of(a.kind);
   if (row.makes.has(Value::kNorm) && !a.axes.empty() && !is_cut(p)) {
     return bad("takes no axis where ", where, ": it is the norm of one worker's own gradient");
   }
@@ -51,13 +44,13 @@ Status check_worker(const StepPlan& p, const Action& a) {
     return bad("lets ranks wait for each other, but ", where,
                ", whose workers do not: loss and stop travel beside the data path");
   }
-  const bool averages = row.is({Value::kParameters, Placement::kDiverged, Placement::kReplicate});
-  if (averages && several_ranks) return bad("is of workers of one rank, which have a copy each");
+  if (row.averages() && several_ranks)
+    return bad("is of workers of one rank, which have a copy each");
   const bool of_copies = row.takes_from(Placement::kDiverged);  // with a centre, or neighbours
-  if (averages || (row.scope == Scope::kServers && !of_copies)) return check_exchange(p, a);
+  if (row.averages() || (row.scope == Scope::kServers && !of_copies)) return check_exchange(p, a);
   const bool adds_up =
       row.makes.has(Value::kWeights) || row.places(Value::kGradients, Placement::kReplicate);
-  const bool in_worker = a.axes.empty() || a.axes == std::vector<std::string>{plan::kWorkerAxis};
+  const bool in_worker = a.axes.empty() || a.axes == std::vector<std::string>{kWorkerAxis};
   if (row.scope < Scope::kRanks || (adds_up && has_worker_axis(p) && in_worker)) return {};
   return bad("is for values that the ranks hold together, but ", where,
              "; workers use pull and push");
@@ -65,33 +58,23 @@ Status check_worker(const StepPlan& p, const Action& a) {
 
 /// Of a worker with a copy of its own, which exchanges with a centre: it waits for no other one.
 Status check_beside_centre(const Action& a) {
-  const plan::ActionRow& row = row_of(a.kind);
+  const ActionRow& row = row_of(a.kind);
   if (row.places(Value::kParameters, Placement::kRemote)) return {};
   if (row.scope != Scope::kRank) {
     return bad("lets ranks wait for each other, but those that exchange with a centre do not");
   }
-  if (row.axes != plan::AxesOf::kAny || a.axes.empty()) return {};
+  if (row.axes != AxesOf::kAny || a.axes.empty()) return {};
   return bad(
       "takes no axis where ranks exchange with a centre: it is of one worker's own gradient");
 }
 
-Status check_without_servers(const Action& a) {
+}  // namespace
+
+Status check_workers(const StepPlan& p, bool centre, const Action& a) {
+  if (is_remote(p)) return check_worker(p, a);
+  if (centre) return check_beside_centre(a);
   if (row_of(a.kind).scope != Scope::kServers) return {};
   return bad("needs parameters on servers, but state parameters is nowhere remote");
 }
 
-}  // namespace
-
-Status check_workers(const StepPlan& p) {
-  const bool remote = is_remote(p), centre = has_centre(p);
-  for (std::size_t i = 0; i < p.actions.size(); ++i) {
-    const Action& a = p.actions[i];
-    const Status st = remote   ? check_worker(p, a)
-                      : centre ? check_beside_centre(a)
-                               : check_without_servers(a);
-    if (!st.ok()) return st.within(describe(p, i));
-  }
-  return {};
-}
-
-}  // namespace stormo::analysis
+}  // namespace stormo::plan

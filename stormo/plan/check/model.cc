@@ -1,4 +1,4 @@
-#include <stormo/plan/check.h>
+#include <stormo/plan/check/check.h>
 
 #include <algorithm>
 #include <cstddef>

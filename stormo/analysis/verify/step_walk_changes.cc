@@ -1,0 +1,243 @@
+// Where parameters and gradients are, by axis of the mesh.
+#include <stormo/analysis/verify/step_walk.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <stormo/base/index.h>
+#include <stormo/plan/bad_plan.h>
+
+namespace stormo::analysis {
+
+using plan::Action;
+using plan::bad;
+using plan::Placement;
+
+namespace {
+
+bool are_terms(Placement gradients) {
+  return gradients == Placement::kPartial || gradients == Placement::kShared;
+}
+
+}  // namespace
+
+// --- gradients: terms of a sum, reduced, in parts, or read by peers ------------------------------
+
+Status StepWalk::add_gradient(Parameter& p) {
+  --p.additions_left;
+  if (!p.shape->trainable) return {};
+  if (p.updated || p.exchanged) {
+    return bad("adds to the gradients of ", p.name(), " after its ",
+               !p.updated                   ? "exchange"
+               : averages_on_servers(plan_) ? "average"
+               : remote_                    ? "push"
+                                            : "update");
+  }
+  Placements terms(plan_.mesh.axes.size(), Placement::kPartial);
+  if (stage_axis_ >= 0 && !stages_.is_tied(p.number)) terms[at(stage_axis_)] = Placement::kStaged;
+  // What is split has gradients of slices. The rest has the same on each rank, unless that has only
+  // some of the positions.
+  if (tensor_axis_ >= 0 && !(plan_.sequence_parallel && is_trained_whole(p.shape))) {
+    terms[at(tensor_axis_)] = Placement::kSplit;
+  }
+  for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
+    if (p.gradients[axis] == terms[axis]) continue;
+    if (p.gradients[axis] == Placement::kShared) {
+      return bad("adds to gradients of ", p.name(), " that others read already");
+    }
+    return bad("adds to gradients that are reduced: ", placed_gradients(p, axis));
+  }
+  p.gradients = std::move(terms);
+  p.has_gradients = true;
+  return {};
+}
+
+/// No backward that is left adds to the gradients of the range.
+Status StepWalk::gradients_complete(const Action& a) {
+  return each(a, [](const Parameter& p) {
+    if (p.additions_left == 0) return Status();
+    return bad("comes before the last backward that adds to the gradients of ", p.name());
+  });
+}
+
+/// What a rank has of the sum over one axis is a term of the sums over others.
+Status StepWalk::has_terms(const Parameter& p, const std::vector<std::size_t>& axes,
+                           Placement to) const {
+  const bool of_stages = to == Placement::kStaged, of_whole = to == Placement::kSplit;
+  for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
+    const Placement now = p.gradients[axis];
+    const bool named = std::ranges::count(axes, axis) > 0;
+    const bool elsewhere = (of_stages && are_terms(now)) || (of_whole && now == Placement::kShard);
+    if (named ? now == Placement::kPartial : !elsewhere) continue;
+    if (of_stages && (p.is_own(axis) || one_rank(axis))) continue;  // each replica by itself
+    return bad("needs ",
+               of_stages                  ? "the terms of each stage, reduced over other axes"
+               : of_whole                 ? "whole terms of each rank"
+               : to == Placement::kShared ? "terms that nobody reads yet"
+                                          : "terms of a sum",
+               ", but ", placed_gradients(p, axis));
+  }
+  return {};
+}
+
+/// From terms to their sum, in the placement that the action makes.
+Status StepWalk::reduce(const Action& a) {
+  const Placement to = row_of(a.kind).change->to;
+  if (to == Placement::kRemote) return push(a);
+  const bool of_stages = to == Placement::kStaged, of_whole = to == Placement::kSplit;
+  if (of_whole && !plan_.sequence_parallel) {
+    return bad("finds no ranks that have parts of the positions");
+  }
+  if (of_stages || of_whole) STORMO_RETURN_IF_ERROR(gradients_complete(a));
+  std::vector<std::size_t> axes = axes_of(a);
+  if (of_stages && stage_axis_ >= 0) axes = {at(stage_axis_)};
+  if (of_whole) axes = {at(tensor_axis_)};
+  bool any = false;
+  const Status done = each(a, [&](Parameter& p) -> Status {
+    if (of_whole && !is_trained_whole(p.shape)) return {};
+    if (of_stages && !stages_.is_tied(p.number)) return bad("only one stage reads ", p.name());
+    STORMO_RETURN_IF_ERROR(has_gradients(p, of_stages));
+    if (to == Placement::kShared && plan_.optimizer_state[axes.front()] != Placement::kShard) {
+      return bad("shares gradients of ", p.name(),
+                 ", which nobody reads: the optimizer's state is not cut over ",
+                 plan_.mesh.axes[axes.front()].name);
+    }
+    STORMO_RETURN_IF_ERROR(has_terms(p, axes, to));
+    for (const std::size_t axis : axes) p.gradients[axis] = to;
+    if (to == Placement::kShard) p.terms_held = p.scattered = true;
+    any = true;
+    return {};
+  });
+  if (any || !of_whole || !done.ok()) return done;
+  return bad("finds nothing to add up: the ranks split all of these parameters");
+}
+
+/// This worker's, to the servers.
+Status StepWalk::push(const Action& a) {
+  return each(a, [this](Parameter& p) -> Status {
+    if (p.updated) return bad("pushes gradients of ", p.name(), " a second time");
+    if (p.copy_updated != has_worker_copies(plan_)) {
+      return bad("comes before the update of the worker's copy of ", p.name());
+    }
+    STORMO_RETURN_IF_ERROR(final_gradients(p));
+    p.has_gradients = false;
+    p.updated = true;
+    return {};
+  });
+}
+
+/// Among the ranks of each stage.
+Status StepWalk::find_unused() const {
+  for (const Parameter& p : parameters_) {
+    for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
+      const bool of_stages = static_cast<int>(axis) == stage_axis_;
+      if (one_rank(axis) || of_stages || !are_terms(p.gradients[axis])) continue;
+      return bad("needs reduced gradients, but ", placed_gradients(p, axis));
+    }
+  }
+  return micro_batches_.all_computed();
+}
+
+/// `whole`: what a reduce_scatter has left is one when it is known which are unused.
+Status StepWalk::has_gradients(const Parameter& p, bool whole) const {
+  if (!p.has_gradients) return bad("finds no gradients of ", p.name());
+  if (!whole || !p.scattered || made_.has(plan::Value::kUnused)) return {};
+  return bad("comes before find_unused, and gradients of ", p.name(), " are in parts");
+}
+
+/// Nowhere partial, but where the owner of a part reads the terms, or each worker has its own.
+Status StepWalk::final_gradients(const Parameter& p) const {
+  if (!p.shape->trainable) return {};
+  STORMO_RETURN_IF_ERROR(has_gradients(p, /*whole=*/true));
+  for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
+    const bool own = p.is_own(axis) && p.weights[axis] == Placement::kDiverged;
+    if (one_rank(axis) || p.gradients[axis] != Placement::kPartial || own) continue;
+    return bad("needs reduced gradients, but ", placed_gradients(p, axis));
+  }
+  return {};
+}
+
+// --- parameters: whole, in parts, in one copy, on servers, or different on each rank -------------
+
+Status StepWalk::change_parameters(const Action& a) {
+  const plan::Change& change = *row_of(a.kind).change;
+  if (change.from == Placement::kRemote) return pull(a);
+  if (change.from == Placement::kDiverged) return change_diverged(a);
+  for (int i = a.range.first; i <= a.range.last; ++i) {
+    STORMO_RETURN_IF_ERROR(place(change, axes_of(a).front(), parameters_[at(i)]));
+  }
+  return {};
+}
+
+/// The whole, a part of it, or one copy, for the ranks of one axis.
+Status StepWalk::place(const plan::Change& change, std::size_t axis, Parameter& p) {
+  const Placement rest = (*p.at_rest)[axis];
+  const bool gathers = change.to == Placement::kReplicate;
+  const bool one_copy = change.to == Placement::kShared;
+  if ((one_copy || (gathers && rest == Placement::kReplicate)) && !p.shape->trainable) return {};
+  if (p.weights[axis] != change.from || (one_copy && rest != Placement::kShared)) {
+    return bad("needs ",
+               one_copy  ? "updated parts of one copy"
+               : gathers ? "parts"
+                         : "the whole",
+               ", but ", placed(p, "weights", p.weights[axis], axis));
+  }
+  if (gathers && rest == Placement::kShared) {
+    return bad("gathers ", p.name(), ", of which there is one copy; share_parameters does");
+  }
+  if (change.to == Placement::kShard && rest != Placement::kShard) {
+    return bad("drops the whole of ", p.name(), ", which is to stay ", rest);
+  }
+  p.weights[axis] = change.to;
+  return {};
+}
+
+Status StepWalk::pull(const Action& a) {
+  const std::size_t workers = axes_of(a).front();
+  return each(a, [workers](Parameter& p) {
+    if (p.weights[workers] != Placement::kRemote) return bad("pulls ", p.name(), " a second time");
+    // over the ranks of a worker; stages have their own
+    std::ranges::replace(p.weights, Placement::kRemote, Placement::kReplicate);
+    p.weights[workers] = Placement::kDiverged;
+    return Status();
+  });
+}
+
+/// Values that differ between ranks, or on workers of servers: averages on the ranks or on servers,
+/// means with neighbours, or moves towards a centre on servers.
+Status StepWalk::change_diverged(const Action& a) {
+  const Placement to = row_of(a.kind).change->to;
+  const bool averages = to == Placement::kReplicate, exchanges = to == Placement::kRemote;
+  if (!remote_ && (averages || exchanges)) {
+    if (every_ != 0 && a.every != every_) {
+      return bad(exchanges ? "comes in other steps than exchanges before"
+                           : "averages in other steps than those before");
+    }
+    every_ = a.every;
+  }
+  return each(a, [&](Parameter& p) {
+    for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
+      const bool named = std::ranges::count(a.axes, plan_.mesh.axes[axis].name) > 0;
+      if (named == p.is_own(axis) || !(named || averages)) continue;
+      return bad(placed(p, "weights", (*p.at_rest)[axis], axis), " between steps");
+    }
+    if (exchanges) {  // a gradient is of the values that the exchange takes
+      if (!p.has_gradients) {
+        return bad("comes ", p.updated ? "after the update of " : "before the gradients of ",
+                   p.name());
+      }
+      return std::exchange(p.exchanged, true) ? bad("exchanges a second time") : Status();
+    }
+    if (!(remote_ ? p.copy_updated : p.updated)) {
+      return bad(averages ? "averages " : "mixes ", p.name(), " before its update");
+    }
+    if (!averages) {
+      return p.averaged ? bad("mixes ", p.name(), ", which is averaged already") : Status();
+    }
+    if (remote_) p.has_gradients = false;  // the servers have what the worker made of them
+    return std::exchange(remote_ ? p.updated : p.averaged, true) ? bad("averages a second time")
+                                                                 : Status();
+  });
+}
+
+}  // namespace stormo::analysis
