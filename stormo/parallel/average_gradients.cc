@@ -40,8 +40,8 @@ void insert_where_complete(plan::StepPlan& plan, const plan::Action& action) {
     const auto end = last.begin() + own.last + 1;
     std::size_t when = order[*std::max_element(last.begin() + own.first, end)];
     // a stage of a pipeline first sends on what another one waits for
-    const bool sends = when + 1 < in.actions.size() &&
-                       in.actions[when + 1].kind == plan::ActionKind::kMoveGradient;
+    const bool sends =
+        when + 1 < in.actions.size() && makes(in.actions[when + 1], plan::Value::kOutputGradient);
     complete[sends ? when + 1 : when].insert({own.first, own.last});
   }
   for (std::size_t i = 0; i < in.actions.size(); ++i) {
@@ -57,7 +57,7 @@ void insert_where_complete(plan::StepPlan& plan, const plan::Action& action) {
 void average_gradients(plan::StepPlan& plan, const std::string& axis) {
   bool averages = false;
   for (plan::Action& a : plan.actions) {
-    if (a.kind != plan::ActionKind::kAllReduce) continue;
+    if (!places(a, plan::Value::kGradients, plan::Placement::kReplicate)) continue;
     a.axes.insert(a.axes.begin(), axis);
     averages = true;
   }

@@ -8,8 +8,9 @@ Pass by_segment() {
     out.strategy += "+by_segment";
     out.actions.clear();
     for (const plan::Action& a : in.actions) {
-      const bool backward = row_of(a.kind).passes_gradient() || row_of(a.kind).adds_gradients;
-      if (!backward && a.kind != plan::ActionKind::kForward) {
+      const plan::ActionRow& row = row_of(a.kind);
+      const bool backward = row.passes_gradient() || row.adds_gradients;
+      if (!backward && (!row.runs_forward() || row.recomputes())) {
         out.actions.push_back(a);
         continue;
       }

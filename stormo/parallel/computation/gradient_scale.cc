@@ -12,10 +12,10 @@ using plan::ActionKind;
 Result<plan::StepPlan> insert(const plan::StepPlan& in, ActionKind kind, const std::string& name) {
   plan::StepPlan out = in;
   out.strategy += "+" + name;
-  const auto is = [](ActionKind k) { return [k](const plan::Action& a) { return a.kind == k; }; };
-  const bool has_norm = std::ranges::any_of(out.actions, is(ActionKind::kNorm));
+  const bool has_norm = std::ranges::any_of(
+      out.actions, [](const plan::Action& a) { return makes(a, plan::Value::kNorm); });
   auto update = std::ranges::find_if(out.actions, [](const plan::Action& a) {
-    return a.kind == ActionKind::kUpdate || a.kind == ActionKind::kPush;
+    return row_of(a.kind).needs.has(plan::Value::kClipped);
   });
   if (update == out.actions.end()) {
     return Status(Code::kBadPlan, name + ": the plan has no update");

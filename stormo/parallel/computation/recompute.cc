@@ -8,7 +8,6 @@ namespace stormo::parallel {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Range;
 
 /// The groups of a range of segments, in order.
@@ -40,11 +39,12 @@ Pass recompute() {
     out.actions.clear();
     const int end = all_segments(in.model).last, begin = first_trained(in.model);
     for (const Action& a : in.actions) {
-      if (a.kind == ActionKind::kRecompute) {
+      const plan::ActionRow& row = row_of(a.kind);
+      if (row.recomputes()) {
         return Status(Code::kBadPlan, "recompute: the plan recomputes already; apply it once");
       }
-      const bool backward = row_of(a.kind).passes_gradient() || row_of(a.kind).adds_gradients;
-      if (!backward && a.kind != ActionKind::kForward) {
+      const bool backward = row.passes_gradient() || row.adds_gradients;
+      if (!backward && !row.runs_forward()) {
         out.actions.push_back(a);
         continue;
       }
@@ -54,9 +54,9 @@ Pass recompute() {
         Action part = a;
         part.range = group;
         // the backward of the last group comes right after its forward: nothing to gain
-        if (row_of(a.kind).passes_gradient() && group.last != end && group.last >= begin) {
+        if (row.passes_gradient() && group.last != end && group.last >= begin) {
           out.actions.push_back(part);
-          out.actions.back().kind = ActionKind::kRecompute;
+          out.actions.back().kind = plan::ActionKind::kRecompute;
         }
         out.actions.push_back(part);
       }

@@ -13,8 +13,8 @@ ReductionForm in_one_order(plan::Codec codec) {
 void set_form(plan::Action& action, const ReductionForm& form) {
   if (!row_of(action.kind).reduces) return;
   action.codec = form.codec;
-  action.algorithm =
-      action.kind == plan::ActionKind::kReduceScatter ? form.reduce_scatter : form.all_reduce;
+  const bool scatters = places(action, plan::Value::kGradients, plan::Placement::kShard);
+  action.algorithm = scatters ? form.reduce_scatter : form.all_reduce;
 }
 
 Pass reduce_with(ReductionForm form) {

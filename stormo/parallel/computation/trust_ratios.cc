@@ -19,7 +19,7 @@ Pass trust_ratios() {
     plan::StepPlan out = in;
     out.strategy += "+trust_ratios";
     for (plan::Action& a : out.actions) {
-      if (a.kind == plan::ActionKind::kUpdate) a.axes = owner_axes(out);
+      if (makes(a, plan::Value::kUpdated)) a.axes = owner_axes(out);
     }
     return out;
   };

@@ -64,7 +64,8 @@ Pass sequence_parallel() {
     out.sequence_parallel = true;
     insert_where_complete(out, {.kind = plan::ActionKind::kSumWhole});
     std::erase_if(out.actions, [&](const plan::Action& a) {
-      return a.kind == plan::ActionKind::kSumWhole && !has_whole(out.model, a.range);
+      return places(a, plan::Value::kGradients, plan::Placement::kSplit) &&
+             !has_whole(out.model, a.range);
     });
     return out;
   };

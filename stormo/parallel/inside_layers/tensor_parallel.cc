@@ -81,7 +81,7 @@ Pass tensor_parallel(int ranks) {
     const bool has_parts = out.model.segments.back().splits_output;
     for (plan::Action& a : out.actions) {
       const bool adds_up =
-          a.kind == plan::ActionKind::kNorm || (a.kind == plan::ActionKind::kLoss && has_parts);
+          makes(a, plan::Value::kNorm) || (makes(a, plan::Value::kLoss) && has_parts);
       if (adds_up) a.axes.emplace_back(plan::kTensorAxis);
     }
     return out;

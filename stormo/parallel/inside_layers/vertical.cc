@@ -76,7 +76,7 @@ Pass vertical(const VerticalOptions& options) {
       if (p.split.units > 0) p.split.counts = options.columns;
     }
     for (plan::Action& a : out.actions) {
-      const bool together = a.kind == plan::ActionKind::kNorm || a.kind == plan::ActionKind::kLoss;
+      const bool together = makes(a, plan::Value::kNorm) || makes(a, plan::Value::kLoss);
       if (together) a.axes.emplace_back(plan::kTensorAxis);
     }
     return out;

@@ -23,7 +23,6 @@ namespace stormo::parallel {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 
 std::vector<double> costs_of(const plan::ModelShape& model) {
   std::vector<double> flops, elements;
@@ -105,8 +104,8 @@ Status check(const plan::StepPlan& in, const Pipeline& how) {
   }
   for (const Action& a : in.actions) {
     const bool whole = row_of(a.kind).range != plan::RangeOf::kSegments ||
-                       (a.range == all_segments(in.model) && a.kind != ActionKind::kRecompute);
-    const bool fits = whole && (!a.asynchronous && (a.axes.empty() || a.kind == ActionKind::kNorm));
+                       (a.range == all_segments(in.model) && !row_of(a.kind).recomputes());
+    const bool fits = whole && !a.asynchronous && (a.axes.empty() || makes(a, plan::Value::kNorm));
     if (fits) continue;
     return Status(Code::kBadPlan,
                   "pipeline: apply it before passes that cut computations or reduce gradients");
@@ -142,11 +141,11 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
   STORMO_RETURN_IF_ERROR(merge_stages(how.schedule, shape, parts, out));
   if (!how.schedule.overlap) sum_tied(out, all_parameters(out.model));
   for (auto a = last; a != in.actions.end(); ++a) {
-    if (how.schedule.overlap && a->kind == ActionKind::kUpdate) continue;  // each stage has its own
+    if (how.schedule.overlap && makes(*a, plan::Value::kUpdated))
+      continue;  // each stage has its own
     out.actions.push_back(*a);
-    if (a->kind == ActionKind::kNorm) out.actions.back().axes.push_back(plan::kStageAxis);
-    if (how.schedule.overlap && a->kind == ActionKind::kAgree)
-      out.actions.back().every = how.period;
+    if (makes(*a, plan::Value::kNorm)) out.actions.back().axes.push_back(plan::kStageAxis);
+    if (how.schedule.overlap && row_of(a->kind).all_batches) out.actions.back().every = how.period;
   }
   return out;
 }

@@ -8,10 +8,12 @@ namespace stormo::parallel {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Range;
 
-bool is(const Action& a, ActionKind kind) { return a.kind == kind; }
+bool counts(const Action& a) { return makes(a, plan::Value::kWeights); }
+bool averages(const Action& a) {
+  return places(a, plan::Value::kGradients, plan::Placement::kReplicate);
+}
 
 /// Neighbours of one type, the last ones first; frozen ones in between belong to any.
 std::vector<Range> buckets_of(const plan::ModelShape& model, Range parameters, std::int64_t bytes) {
@@ -37,21 +39,19 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, std::int64_t bytes) {
   if (bytes < 1) {
     return invalid_argument("bucket: " + std::to_string(bytes) + " bytes; give at least 1");
   }
-  const auto has = [&](ActionKind kind) {
-    return std::ranges::any_of(in.actions, [kind](const Action& a) { return is(a, kind); });
-  };
-  if (has(ActionKind::kCount) || !has(ActionKind::kAllReduce)) return in;
+  if (std::ranges::any_of(in.actions, counts) || std::ranges::none_of(in.actions, averages)) {
+    return in;
+  }
   plan::StepPlan out = in;
   out.strategy += "+bucket";
   out.actions.clear();
   for (const Action& a : in.actions) {
     const bool last_batch = a.micro_batch + 1 == in.micro_batches;
     if (row_of(a.kind).passes_gradient() && last_batch &&
-        std::ranges::none_of(out.actions,
-                             [](const Action& b) { return is(b, ActionKind::kCount); })) {
-      out.actions.push_back({.kind = ActionKind::kCount, .asynchronous = true});
+        std::ranges::none_of(out.actions, counts)) {
+      out.actions.push_back({.kind = plan::ActionKind::kCount, .asynchronous = true});
     }
-    if (!is(a, ActionKind::kAllReduce)) {
+    if (!averages(a)) {
       out.actions.push_back(a);
       continue;
     }

@@ -53,11 +53,11 @@ Result<plan::StepPlan> share(const plan::StepPlan& in, int hosts, int local) {
   for (const Action& a : in.actions) {
     const bool last_batch = a.micro_batch + 1 == in.micro_batches;
     out.actions.push_back(a);
-    if (a.kind == ActionKind::kNorm) out.actions.back().axes = {kLocal};
-    if (a.kind == ActionKind::kBackward && last_batch && a.range.first == 0) {
+    if (makes(a, plan::Value::kNorm)) out.actions.back().axes = {kLocal};
+    if (row_of(a.kind).adds_gradients && last_batch && a.range.first == 0) {
       out.actions.push_back(make_final(in.model, hosts));
     }
-    if (a.kind == ActionKind::kUpdate) {
+    if (makes(a, plan::Value::kUpdated)) {
       out.actions.push_back(
           {.kind = ActionKind::kShareParameters, .range = a.range, .axes = {kLocal}});
     }

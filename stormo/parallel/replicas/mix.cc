@@ -16,8 +16,8 @@ namespace stormo::parallel {
 Pass mix() {
   return [](const plan::StepPlan& in) -> Result<plan::StepPlan> {
     plan::StepPlan out = in;
-    const auto average =
-        std::ranges::find(out.actions, plan::ActionKind::kAverage, &plan::Action::kind);
+    const auto average = std::ranges::find_if(
+        out.actions, [](const plan::Action& a) { return row_of(a.kind).averages(); });
     if (average == out.actions.end() || !is_diverged(in)) {
       return Status(
           Code::kBadPlan,

@@ -23,7 +23,6 @@ namespace stormo::parallel {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Placement;
 
 /// Replicas may be cut, but not share gradients, samples or batches.
@@ -56,12 +55,13 @@ Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period) 
   out.parameters.insert(out.parameters.begin(), Placement::kDiverged);
   out.optimizer_state.insert(out.optimizer_state.begin(), Placement::kDiverged);
   out.frozen.insert(out.frozen.begin(), Placement::kReplicate);
-  const auto agree = std::ranges::find(out.actions, ActionKind::kAgree, &Action::kind);
+  const auto agree =
+      std::ranges::find_if(out.actions, [](const Action& a) { return row_of(a.kind).all_batches; });
   if (agree == out.actions.end()) {
     return Status(Code::kBadPlan, "parameter_averaging: the plan has no agree");
   }
   agree->every = period;
-  out.actions.insert(agree, {.kind = ActionKind::kAverage,
+  out.actions.insert(agree, {.kind = plan::ActionKind::kAverage,
                              .range = all_parameters(in.model),
                              .axes = {kReplicaAxis},
                              .every = period});

@@ -19,7 +19,6 @@ namespace stormo::parallel {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Placement;
 
 Result<plan::StepPlan> draw_to_centre(const plan::StepPlan& in, int workers, int period) {
@@ -35,9 +34,10 @@ Result<plan::StepPlan> draw_to_centre(const plan::StepPlan& in, int workers, int
   out.mesh.axes = {{kReplicaAxis, workers}};
   out.parameters = out.optimizer_state = {Placement::kDiverged};
   out.frozen = {Placement::kReplicate};
-  std::erase_if(out.actions, [](const Action& a) { return a.kind == ActionKind::kAgree; });
-  const auto update = std::ranges::find(out.actions, ActionKind::kUpdate, &Action::kind);
-  out.actions.insert(update, {.kind = ActionKind::kExchange,
+  std::erase_if(out.actions, [](const Action& a) { return row_of(a.kind).all_batches; });
+  const auto update = std::ranges::find_if(
+      out.actions, [](const Action& a) { return makes(a, plan::Value::kUpdated); });
+  out.actions.insert(update, {.kind = plan::ActionKind::kExchange,
                               .range = all_parameters(in.model),
                               .axes = {kReplicaAxis},
                               .every = period});

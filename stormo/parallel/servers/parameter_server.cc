@@ -96,10 +96,10 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   }
   // each rank has its own
   out.frozen.insert(out.frozen.begin(), axes.size(), Placement::kReplicate);
-  std::erase_if(out.actions, [](const Action& a) { return a.kind == ActionKind::kAgree; });
+  std::erase_if(out.actions, [](const Action& a) { return row_of(a.kind).all_batches; });
   std::vector<Action> pushes;
   for (Action& a : out.actions) {
-    if (a.kind != ActionKind::kUpdate) continue;
+    if (!makes(a, plan::Value::kUpdated)) continue;
     pushes.push_back({.kind = every.averages ? ActionKind::kAverage : ActionKind::kPush,
                       .range = a.range,
                       .axes = {kReplicaAxis},
@@ -112,13 +112,16 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   if (ranks > 1 || !model_axes(in.mesh).empty()) {
     out.actions.push_back({.kind = ActionKind::kAgree});
   }
-  const auto forward = std::ranges::find(out.actions, ActionKind::kForward, &Action::kind);
+  const auto forward = std::ranges::find_if(
+      out.actions, [](const Action& a) { return row_of(a.kind).runs_forward(); });
   out.actions.insert(forward, {.kind = ActionKind::kPull,
                                .range = all_parameters(in.model),
                                .axes = all,
                                .every = every.fetch});
   return out;
 }
+
+bool pushes(const Action& a) { return places(a, plan::Value::kGradients, Placement::kRemote); }
 
 /// An exchange of all parameters as asynchronous ones of the segments, those first that are needed
 /// or complete first.
@@ -132,7 +135,7 @@ std::vector<Action> exchanges_of_segments(const plan::ModelShape& model, const A
     out.back().range = own;
     out.back().asynchronous = true;
   }
-  if (exchange.kind == ActionKind::kPush) std::ranges::reverse(out);
+  if (pushes(exchange)) std::ranges::reverse(out);
   return out;
 }
 
@@ -141,9 +144,9 @@ plan::StepPlan overlap(const plan::StepPlan& in) {
   out.strategy += "+overlap_exchange";
   out.actions.clear();
   for (const Action& a : in.actions) {
-    const bool exchanges = a.kind == ActionKind::kPull || a.kind == ActionKind::kPush;
+    const bool pulls = row_of(a.kind).takes_from(Placement::kRemote);
     const std::vector<Action> parts =
-        exchanges ? exchanges_of_segments(in.model, a) : std::vector{a};
+        pulls || pushes(a) ? exchanges_of_segments(in.model, a) : std::vector{a};
     out.actions.insert(out.actions.end(), parts.begin(), parts.end());
   }
   return out;

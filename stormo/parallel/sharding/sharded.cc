@@ -23,7 +23,6 @@ namespace stormo::parallel {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 
 /// Cuts computations into segments and tells them to a ShardingOrder.
 class Sharder {
@@ -39,11 +38,11 @@ class Sharder {
   void add(const Action& a) {
     const plan::ActionRow& row = row_of(a.kind);
     if (row.runs_forward() && !row.recomputes()) {
-      for (int s = a.range.first; s <= a.range.last; ++s) forward(s, a.micro_batch);
+      for (int s = a.range.first; s <= a.range.last; ++s) forward(a, s);
       return;
     }
     if (row.passes_gradient() && row.adds_gradients) {
-      for (int s = a.range.last; s >= a.range.first; --s) backward(s, a.micro_batch);
+      for (int s = a.range.last; s >= a.range.first; --s) backward(a, s);
       return;
     }
     // of parts: the order has it
@@ -59,21 +58,24 @@ class Sharder {
     return calls_[static_cast<std::size_t>(micro_batch)][static_cast<std::size_t>(s)];
   }
 
-  void forward(int s, int micro_batch) {
-    order_.before_forward(s);
-    out_.actions.push_back(
-        {.kind = ActionKind::kForward, .range = {s, s}, .micro_batch = micro_batch});
-    // no gradient reaches what lies before the first trainable parameter
-    reached_ = (reached_ && s > 0) || order_.trains(s);
-    call(s, micro_batch) = order_.after_forward(s, reached_);
+  void compute(const Action& a, int s) {
+    out_.actions.push_back(a);
+    out_.actions.back().range = {s, s};
   }
 
-  void backward(int s, int micro_batch) {
+  void forward(const Action& a, int s) {
+    order_.before_forward(s);
+    compute(a, s);
+    // no gradient reaches what lies before the first trainable parameter
+    reached_ = (reached_ && s > 0) || order_.trains(s);
+    call(s, a.micro_batch) = order_.after_forward(s, reached_);
+  }
+
+  void backward(const Action& a, int s) {
     const int last = static_cast<int>(out_.model.segments.size()) - 1;
-    if (s == last) order_.begin_pass(/*reduces=*/micro_batch + 1 == out_.micro_batches);
-    if (call(s, micro_batch) != nullptr) order_.before_backward(call(s, micro_batch));
-    out_.actions.push_back(
-        {.kind = ActionKind::kBackward, .range = {s, s}, .micro_batch = micro_batch});
+    if (s == last) order_.begin_pass(/*reduces=*/a.micro_batch + 1 == out_.micro_batches);
+    if (call(s, a.micro_batch) != nullptr) order_.before_backward(call(s, a.micro_batch));
+    compute(a, s);
     if (s == 0) order_.end_pass();
   }
 

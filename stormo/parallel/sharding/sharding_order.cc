@@ -28,8 +28,9 @@ ShardingOrder::ShardingOrder(const Sharding& how, const plan::StepPlan& replicas
     segments_.push_back(std::move(segment));
     for (const int used : segments_.back().uses) at(used).last_user = s;
   }
-  std::ranges::copy_if(replicas.actions, std::back_inserter(averages_),
-                       [](const Action& a) { return a.kind == ActionKind::kAllReduce; });
+  std::ranges::copy_if(replicas.actions, std::back_inserter(averages_), [](const Action& a) {
+    return places(a, plan::Value::kGradients, plan::Placement::kReplicate);
+  });
 }
 
 bool ShardingOrder::trains(int segment) const {
