@@ -31,7 +31,8 @@ bool is_step_count(std::string_view piece) { return piece.starts_with("optimizer
 
 /// Whether the ranks of a replica add up gradients by themselves.
 bool is_sum(const plan::Action& a) {
-  return a.kind == plan::ActionKind::kSumTied || a.kind == plan::ActionKind::kSumWhole;
+  return places(a, plan::Value::kGradients, plan::Placement::kStaged) ||
+         places(a, plan::Value::kGradients, plan::Placement::kSplit);
 }
 
 /// The plan as replicas of a part see it.
@@ -240,11 +241,11 @@ Status ModelParallelStore::perform(const plan::Action& action, double weight) {
   if (!is_sum(action)) {
     STORMO_RETURN_IF_ERROR(own_->perform(action, weight));
     set_consensus_squares(own_->consensus_squares());
-    if (action.kind != plan::ActionKind::kPull) return {};
+    if (!row_of(action.kind).takes_from(plan::Placement::kRemote)) return {};
     STORMO_RETURN_IF_ERROR(give_whole_values());
     return give_tied_values();
   }
-  STORMO_RETURN_IF_ERROR(action.kind == plan::ActionKind::kSumWhole
+  STORMO_RETURN_IF_ERROR(places(action, plan::Value::kGradients, plan::Placement::kSplit)
                              ? sum_whole(action)
                              : sum_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
   done(action);

@@ -20,7 +20,9 @@
 namespace stormo::train {
 namespace {
 
-using plan::ActionKind;
+bool averages_gradients(const plan::Action& a) {
+  return places(a, plan::Value::kGradients, plan::Placement::kReplicate);
+}
 
 std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters) {
   for (const NamedParameter& p : parameters) {
@@ -60,7 +62,7 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
 }
 
 const plan::Action* first_reduction(const plan::StepPlan& plan) {
-  const auto found = std::ranges::find(plan.actions, ActionKind::kAllReduce, &plan::Action::kind);
+  const auto found = std::ranges::find_if(plan.actions, averages_gradients);
   return found == plan.actions.end() ? nullptr : &*found;
 }
 
@@ -93,8 +95,8 @@ void GradientReducer::follow(const plan::StepPlan& plan) {
   }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
-    if (a.kind == ActionKind::kAllReduce) parts_.push_back(part_of_plan(plan, i, numbers));
-    if (a.kind != ActionKind::kCount) continue;
+    if (averages_gradients(a)) parts_.push_back(part_of_plan(plan, i, numbers));
+    if (!makes(a, plan::Value::kWeights)) continue;
     count_ = a;
     counted_ = analysis::requests_of(plan, i, {});
   }
@@ -193,7 +195,7 @@ Status GradientReducer::count(bool asynchronous) {
 }
 
 Status GradientReducer::perform(const plan::Action& action) {
-  if (action.kind == ActionKind::kCount) {
+  if (makes(action, plan::Value::kWeights)) {
     STORMO_RETURN_IF_ERROR(count(action.asynchronous));
     if (done_) done_(action);
     return {};

@@ -14,8 +14,8 @@ Status LockStepRun::prepare() {
   agreed_step_ = run_.state.step;
   steps_overlap_ = longest_delay(plan) > 0;
   if (is_diverged(plan)) {
-    const auto average =
-        std::ranges::find(plan.actions, plan::ActionKind::kAverage, &plan::Action::kind);
+    const auto average = std::ranges::find_if(
+        plan.actions, [](const plan::Action& a) { return row_of(a.kind).averages(); });
     averaging_ = std::make_unique<AveragingSchedule>(run_.options.averaging, average->every);
   }
   return CommonRun::prepare();
@@ -87,9 +87,8 @@ Status LockStepRun::note_agreement() {
 Status LockStepRun::follow_period() {
   plan::StepPlan plan = run_.setup.plan;
   for (plan::Action& a : plan.actions) {
-    const bool together =
-        a.kind == plan::ActionKind::kAverage || a.kind == plan::ActionKind::kAgree;
-    if (together) a.every = averaging_->period();
+    const plan::ActionRow& row = row_of(a.kind);
+    if (row.averages() || row.all_batches) a.every = averaging_->period();
   }
   return model_.runner().follow(plan);
 }

@@ -23,7 +23,7 @@ EarlyPush::EarlyPush(const ServedParameters& served,
 void EarlyPush::follow(const plan::StepPlan& plan) {
   hooks_.reset();
   const bool is_early = std::ranges::any_of(plan.actions, [](const plan::Action& a) {
-    return a.kind == plan::ActionKind::kPush && a.asynchronous;
+    return places(a, plan::Value::kGradients, plan::Placement::kRemote) && a.asynchronous;
   });
   if (!is_early || std::ranges::none_of(shards_, [](const auto& s) { return s->is_remote(); })) {
     return;

@@ -171,14 +171,15 @@ void ServedStore::follow(const plan::StepPlan& plan) {
   if (ranks_ != nullptr) requests_ = analysis::PlanRequests(plan);
   last_push_ = {};
   for (const plan::Action& a : plan.actions) {
-    if (a.kind == plan::ActionKind::kPush) last_push_ = a;
+    if (places(a, plan::Value::kGradients, plan::Placement::kRemote)) last_push_ = a;
   }
   early_push_.follow(plan);
   if (!std::exchange(begun_, true)) throw_if_error(world_.barrier());
 }
 
 Status ServedStore::perform(const plan::Action& action, double weight) {
-  if (action.kind != plan::ActionKind::kPull) return average_in_worker(action, weight);
+  const bool pulls = row_of(action.kind).takes_from(plan::Placement::kRemote);
+  if (!pulls) return average_in_worker(action, weight);
   if (leads()) STORMO_RETURN_IF_ERROR(pull(action.asynchronous));
   if (ranks_ != nullptr) STORMO_RETURN_IF_ERROR(give_to_ranks(requests_.of(action).at(0)));
   done(action);
@@ -196,7 +197,7 @@ Status ServedStore::give_to_ranks(const analysis::Collective& sent) {
 // Where no rank has samples there is nothing to average, and the worker's push counts for nothing.
 Status ServedStore::average_in_worker(const plan::Action& action, double weight) {
   reducer_->set_weight(weight);
-  const bool counts = action.kind == plan::ActionKind::kCount;
+  const bool counts = makes(action, plan::Value::kWeights);
   if (!counts && reducer_->total_weight() == 0) {
     done(action);
     return {};

@@ -64,7 +64,7 @@ std::vector<torch::Tensor> ServerAveragedStore::values() {
 
 Status ServerAveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
-  if (action.kind == plan::ActionKind::kAverage) return give_values(weight);
+  if (row_of(action.kind).averages()) return give_values(weight);
   STORMO_RETURN_IF_ERROR(take_averages());
   done(action);
   return {};

@@ -48,8 +48,9 @@ parallel::ReductionForm form_of(const GradientOptions& options) {
 bool has_simple_passes(const plan::StepPlan& plan) {
   bool in_pass = false;
   for (const plan::Action& a : plan.actions) {
-    const bool forward = a.kind == plan::ActionKind::kForward;
-    if (!forward && a.kind != plan::ActionKind::kBackward) continue;
+    const plan::ActionRow& row = row_of(a.kind);
+    const bool forward = row.runs_forward() && !row.recomputes();
+    if (!forward && !(row.passes_gradient() && row.adds_gradients)) continue;
     if (a.range != all_segments(plan.model) || in_pass == forward) return false;
     in_pass = forward;
   }
@@ -69,12 +70,14 @@ Overlap overlap_of(const GradientOptions& options) {
 }
 
 bool may_overlap(const plan::StepPlan& plan) {
-  const auto count = [&](plan::ActionKind kind) {
-    return std::ranges::count(plan.actions, kind, &plan::Action::kind);
-  };
+  int averages = 0;
+  bool counts = false;
+  for (const plan::Action& a : plan.actions) {
+    if (places(a, plan::Value::kGradients, plan::Placement::kReplicate)) ++averages;
+    counts = counts || makes(a, plan::Value::kWeights);
+  }
   return model_axes(plan.mesh).empty() && sample_part(plan.mesh, 0).parts == 1 &&
-         has_simple_passes(plan) && count(plan::ActionKind::kAllReduce) == 1 &&
-         count(plan::ActionKind::kCount) == 0;
+         has_simple_passes(plan) && averages == 1 && !counts;
 }
 
 Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap) {

@@ -23,7 +23,7 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
   const std::vector<analysis::Collective>& sent = requests_.of(action);
-  if (action.kind == plan::ActionKind::kAverage) return average(*ranks, sent, weight);
+  if (row_of(action.kind).averages()) return average(*ranks, sent, weight);
   STORMO_RETURN_IF_ERROR(mix(*ranks, sent));
   done(action);
   return {};

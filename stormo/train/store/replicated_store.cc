@@ -9,7 +9,7 @@ ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optim
 
 void ReplicatedStore::follow(const plan::StepPlan& plan) {
   sums_norms_ = std::ranges::any_of(plan.actions, [](const plan::Action& a) {
-    return a.kind == plan::ActionKind::kUpdate && !a.axes.empty();
+    return makes(a, plan::Value::kUpdated) && !a.axes.empty();
   });
   const plan::Action* first = first_reduction(plan);
   if (first == nullptr) {

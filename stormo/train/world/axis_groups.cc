@@ -43,8 +43,8 @@ std::vector<Axes> used_axes(const plan::StepPlan& plan) {
   for (const std::string& axis : place_axes(plan.mesh)) out.push_back({axis});
   if (place_axes(plan.mesh).size() > 1) out.push_back(place_axes(plan.mesh));
   for (const plan::Action& a : plan.actions) {
-    const bool with_servers =
-        a.kind == plan::ActionKind::kPull || a.kind == plan::ActionKind::kPush;
+    const bool with_servers = row_of(a.kind).takes_from(plan::Placement::kRemote) ||
+                              places(a, plan::Value::kGradients, plan::Placement::kRemote);
     if (!a.axes.empty() && !with_servers) out.push_back(a.axes);
   }
   return out;
