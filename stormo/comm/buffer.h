@@ -11,7 +11,7 @@ namespace stormo::comm {
 
 /// The device of a buffer's memory. Engines for other devices enqueue operations on Buffer::stream.
 struct Device {
-  enum class Kind : std::uint8_t { kCpu, kCuda } kind = Kind::kCpu;
+  enum class Kind : std::uint8_t { kCpu, kCuda, kOther } kind = Kind::kCpu;
   int index = 0;
   bool operator==(const Device&) const = default;
 };

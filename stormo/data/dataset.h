@@ -15,6 +15,11 @@ struct Batch {
   torch::Tensor input;
   torch::Tensor target;  ///< undefined where another rank has the labels
   std::int64_t size() const { return input.defined() ? input.size(0) : 0; }
+  /// The same on a device; itself, where it is there.
+  Batch to(torch::Device device) const {
+    const auto moved = [device](const torch::Tensor& t) { return t.defined() ? t.to(device) : t; };
+    return {moved(input), moved(target)};
+  }
 };
 
 /// Random access to samples. Implement it to train on your own data (examples/custom_dataset.cc).

@@ -2,19 +2,19 @@
 
 #include <mutex>
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <torch/utils.h>
 
 namespace stormo::tensor {
 
-torch::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+torch::Tensor generator_state(torch::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::scoped_lock lock(generator.mutex());
   return generator.get_state();
 }
 
-void set_generator_state(const torch::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+void set_generator_state(const torch::Tensor& state, torch::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::scoped_lock lock(generator.mutex());
   generator.set_state(state);
 }

@@ -1,5 +1,6 @@
 #include <stormo/tensor/memory.h>
 
+#include <c10/core/DeviceGuard.h>
 #include <torch/utils.h>
 
 namespace stormo::tensor {
@@ -8,6 +9,7 @@ void set_memory(const torch::Tensor& tensor, bool has) {
   const std::size_t bytes = has ? tensor.nbytes() : 0;
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   if (storage->nbytes() == bytes) return;
+  const c10::DeviceGuard guard(tensor.device());  // whose memory the allocator gives
   storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
   storage->set_nbytes(bytes);
 }

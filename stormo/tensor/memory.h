@@ -6,7 +6,7 @@ namespace stormo::tensor {
 
 /// Gives the storage of a tensor memory for all its elements, or takes it away: sizes, strides, and
 /// what shares the storage stay. New memory has undefined values. Without memory reading is a
-/// fault. The tensor is on the CPU and is its whole storage.
+/// fault. The tensor is its whole storage.
 void set_memory(const torch::Tensor& tensor, bool has);
 /// Also true for a tensor without elements.
 bool has_memory(const torch::Tensor& tensor);

@@ -28,6 +28,9 @@ struct StepSizes {
   /// The type in which they add up activations, if it is not that of the parameters. Gradients of
   /// activations are taken to be of that of the parameters.
   std::optional<DType> computes_in = {};
+  /// Gradients are on a device, and the host must not wait for it to know which there are: flags
+  /// travel by themselves.
+  bool flags_apart = false;
   bool operator==(const StepSizes&) const = default;
 };
 

@@ -202,6 +202,10 @@ class Finder {
       if (encoded) {  // behind the weights and the flags
         if (!weights_are_known() && out_.empty()) add_number(Content::kWeights, 1);
         add_number(Content::kFlags, flags);
+      } else if (sizes_.flags_apart) {
+        add_number(Content::kFlags, flags);
+        out_.back().combine = c.combine;
+        out_.back().weights_known = c.weights_known;
       } else {
         c.elements += flags;
       }

@@ -37,7 +37,7 @@ class Checker {
 
   void check_buffer(const Buffer& b) {
     if (b.device.kind != Device::Kind::kCpu) {
-      complain("only CPU buffers; copy to the CPU first");
+      complain("only CPU buffers; copy to the CPU first, or use tensor::HostStaging");
     }
     if (b.count < 0 || (b.count > 0 && b.data == nullptr)) {
       complain(fmt::format("a buffer of {} elements at {}", b.count, b.data));

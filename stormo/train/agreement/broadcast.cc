@@ -9,6 +9,7 @@
 #include <torch/utils.h>
 
 #include <stormo/checkpoint/exchange.h>
+#include <stormo/tensor/bridge.h>
 #include <stormo/tensor/memory.h>
 
 namespace stormo::train {
@@ -16,11 +17,6 @@ namespace {
 
 using checkpoint::broadcast_text;
 using Tensors = std::map<std::string, torch::Tensor>;
-
-// A broadcast moves bytes and never computes, so element types that cannot be reduced pass too.
-comm::Buffer bytes_of(void* data, std::size_t bytes) {
-  return {data, static_cast<std::int64_t>(bytes), DType::kUInt8};
-}
 
 // One line per tensor, in name order: "fc.weight<TAB>10x5".
 std::string table_of(const Tensors& tensors) {
@@ -65,7 +61,8 @@ Status broadcast_values(comm::Communicator& world, const Tensors& tensors, Rank 
           "again after a run in which ranks had parts of it");
     }
     dense.push_back(t.detach().contiguous());
-    if (t.numel() > 0) buffers.push_back(bytes_of(dense.back().mutable_data_ptr(), t.nbytes()));
+    // bytes: element types that cannot be reduced pass too
+    if (t.numel() > 0) buffers.push_back(tensor::bytes_of(dense.back()));
   }
   if (buffers.empty()) return {};
   STORMO_RETURN_IF_ERROR(world.broadcast(buffers, root));

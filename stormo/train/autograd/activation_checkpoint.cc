@@ -20,20 +20,23 @@ namespace autograd = torch::autograd;
 
 /// What a function's outcome depends on besides its input and parameters.
 struct Surroundings {
-  torch::Tensor generator = tensor::generator_state();
-  bool autocast = autocast::is_autocast_enabled(at::kCPU);
-  torch::ScalarType type = autocast::get_autocast_dtype(at::kCPU);
+  explicit Surroundings(torch::Device of) : device(of) {}
+
+  torch::Device device;  // of the input
+  torch::Tensor generator = tensor::generator_state(device);
+  bool autocast = autocast::is_autocast_enabled(device.type());
+  torch::ScalarType type = autocast::get_autocast_dtype(device.type());
 
   void set() const {
-    tensor::set_generator_state(generator);
-    autocast::set_autocast_enabled(at::kCPU, autocast);
-    autocast::set_autocast_dtype(at::kCPU, type);
+    tensor::set_generator_state(generator, device);
+    autocast::set_autocast_enabled(device.type(), autocast);
+    autocast::set_autocast_dtype(device.type(), type);
   }
 };
 
 class RestoreSurroundings {
  public:
-  RestoreSurroundings() = default;
+  explicit RestoreSurroundings(torch::Device device) : before_(device) {}
   ~RestoreSurroundings() { before_.set(); }
   RestoreSurroundings(const RestoreSurroundings&) = delete;
   RestoreSurroundings& operator=(const RestoreSurroundings&) = delete;
@@ -56,10 +59,11 @@ class NoAutocastCache {
 };
 
 struct Call : torch::CustomClassHolder {
-  explicit Call(std::function<torch::Tensor(torch::Tensor)> f) : function(std::move(f)) {}
+  Call(std::function<torch::Tensor(torch::Tensor)> f, torch::Device device)
+      : function(std::move(f)), surroundings(device) {}
 
   torch::Tensor run_again(const torch::Tensor& input) const {
-    const RestoreSurroundings restore;
+    const RestoreSurroundings restore(surroundings.device);
     const NoAutocastCache no_cache;
     surroundings.set();
     const torch::AutoGradMode record(true);
@@ -104,7 +108,8 @@ torch::Tensor checkpoint(std::function<torch::Tensor(torch::Tensor)> function,
                          const torch::Tensor& input) {
   if (!torch::GradMode::is_enabled()) return function(input);
   const torch::Tensor anchor = torch::empty({0}, torch::requires_grad());
-  return Checkpoint::apply(input, anchor, c10::make_intrusive<Call>(std::move(function)));
+  return Checkpoint::apply(input, anchor,
+                           c10::make_intrusive<Call>(std::move(function), input.device()));
 }
 
 torch::Tensor checkpointed_forward(const std::shared_ptr<model::Chain>& chain, torch::Tensor x,

@@ -8,6 +8,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <stormo/train/parameters/model_parameters.h>
+
 namespace stormo::train {
 namespace {
 
@@ -123,7 +125,9 @@ Result<Sums> sum_batches(comm::Communicator& world, const Task& task, const Eval
         parts.segments == nullptr ? 1 : parts.segments->batches_at_once(split.batch);
     const std::int64_t end = std::min(count, first + at_once * ranks);
     std::vector<data::Batch> batches;
-    for (std::int64_t i = first + rank; i < end; i += ranks) batches.push_back(load(split, i));
+    for (std::int64_t i = first + rank; i < end; i += ranks) {
+      batches.push_back(load(split, i).to(device_of(*task.module)));
+    }
     STORMO_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> outputs,
                             outputs_of(world, task, batches, parts.segments));
     for (std::size_t i = 0; i < batches.size(); ++i) {

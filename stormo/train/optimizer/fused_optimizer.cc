@@ -28,10 +28,11 @@ char* element(const torch::Tensor& t, std::int64_t i) {
   return static_cast<char*>(t.data_ptr()) + i * static_cast<std::int64_t>(t.element_size());
 }
 
-void check_parameter(const NamedParameter& p, const OwnedRange& range) {
-  if (!p.tensor.device().is_cpu() || !p.tensor.is_floating_point()) {
-    throw Error(invalid_argument("parameter '" + p.name + "' is " + p.tensor.toString() +
-                                 "; updates need floating point numbers in host memory"));
+void check_parameter(const NamedParameter& p, const OwnedRange& range, torch::Device device) {
+  if (p.tensor.device() != device || !p.tensor.is_floating_point()) {
+    throw Error(invalid_argument("parameter '" + p.name + "' is " + p.tensor.toString() + " on " +
+                                 p.tensor.device().str() +
+                                 "; updates need floating point numbers, all on " + device.str()));
   }
   const bool inside = 0 <= range.begin && range.begin <= range.end && range.end <= p.tensor.numel();
   const bool fits = !range.weights.defined() || (range.weights.is_contiguous() &&
@@ -62,7 +63,9 @@ FusedOptimizer::FusedOptimizer(const OptimizerOptions& options,
                                  std::to_string(parameters_.size()) +
                                  " parameters; give one for each"));
   }
-  for (std::size_t i = 0; i < owned_.size(); ++i) check_parameter(parameters_[i], owned_[i]);
+  for (std::size_t i = 0; i < owned_.size(); ++i) {
+    check_parameter(parameters_[i], owned_[i], parameters_.front().tensor.device());
+  }
 }
 
 // Points the piece at weights and slots.
@@ -152,6 +155,7 @@ std::vector<FusedOptimizer::Work> FusedOptimizer::range_work(
 }
 
 Status FusedOptimizer::step(const StepRate& rate, std::size_t first, std::size_t last) {
+  if (!on_host()) return step_on_device(rate, autograd_gradients(first, last), first, last);
   std::vector<Work> works = autograd_work(first, last);
   return run(works, rate, first, last);
 }
@@ -161,19 +165,34 @@ Status FusedOptimizer::step(const StepRate& rate, std::span<const RangeGradient>
   return run(works, rate, 0, parameters_.size());
 }
 
+Status FusedOptimizer::step(const StepRate& rate, std::span<const TensorGradient> gradients) {
+  if (!on_host()) return step_on_device(rate, gradients, 0, parameters_.size());
+  std::vector<optim::GradientTerm> sources;
+  for (const TensorGradient& g : gradients) sources.push_back({g.values.const_data_ptr()});
+  std::vector<RangeGradient> ranges;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    ranges.push_back({gradients[i].parameter, {&sources[i], 1}, dtype_of(gradients[i].values)});
+  }
+  return step(rate, ranges);
+}
+
 Result<double> FusedOptimizer::gradient_norm() {
-  std::vector<Work> works = autograd_work(0, parameters_.size());
-  return norm_of(works);
+  return norm_of(squares_of_autograd([this](std::size_t i) { return owned_[i].counts; }));
 }
 
 double FusedOptimizer::gradient_squares(const std::function<bool(const std::string&)>& counts) {
+  return squares_of_autograd([&](std::size_t i) { return counts(parameters_[i].name); });
+}
+
+double FusedOptimizer::squares_of_autograd(const std::function<bool(std::size_t)>& counts) {
+  if (!on_host()) return squares_on_device(counts);
   std::vector<Work> works = autograd_work(0, parameters_.size());
-  return gradient_squares(works, [&](std::size_t i) { return counts(parameters_[i].name); });
+  return gradient_squares(works, counts);
 }
 
 Result<double> FusedOptimizer::gradient_norm(std::span<const RangeGradient> gradients) {
   std::vector<Work> works = range_work(gradients);
-  return norm_of(works);
+  return norm_of(gradient_squares(works, [this](std::size_t i) { return owned_[i].counts; }));
 }
 
 Status FusedOptimizer::check_types(const Work& work) const {
@@ -284,20 +303,32 @@ Status FusedOptimizer::find_trust_ratios(std::vector<Work>& works, std::size_t f
   const auto mine = square_sums(works, [this](const Work& work, const optim::UpdateRange& part) {
     return optim::prepare(options_, work.step, part);
   });
+  std::vector<std::size_t> parameters;
+  for (const Work& work : works) parameters.push_back(work.parameter);
+  STORMO_ASSIGN_OR_RETURN(const std::vector<double> ratios,
+                          trust_ratios(parameters, mine, first, last));
+  for (std::size_t w = 0; w < works.size(); ++w) works[w].step.trust_ratio = ratios[w];
+  return {};
+}
+
+Result<std::vector<double>> FusedOptimizer::trust_ratios(std::span<const std::size_t> parameters,
+                                                         std::span<const optim::SquareSums> mine,
+                                                         std::size_t first,
+                                                         std::size_t last) const {
   std::vector<double> sums(2 * (last - first));
-  for (std::size_t w = 0; w < works.size(); ++w) {
-    if (!owned_[works[w].parameter].counts) continue;
-    double* const of = &sums[2 * (works[w].parameter - first)];
-    of[0] = mine[w].weights;
-    of[1] = mine[w].direction;
+  for (std::size_t k = 0; k < parameters.size(); ++k) {
+    if (!owned_[parameters[k]].counts) continue;
+    double* const of = &sums[2 * (parameters[k] - first)];
+    of[0] = mine[k].weights;
+    of[1] = mine[k].direction;
   }
   if (sum_) STORMO_RETURN_IF_ERROR(sum_(sums).within("norms of parameters"));
-  for (Work& work : works) {
-    const double* const whole = &sums[2 * (work.parameter - first)];
-    work.step.trust_ratio =
-        optim::trust_ratio(options_, {.weights = whole[0], .direction = whole[1]});
+  std::vector<double> ratios;
+  for (const std::size_t i : parameters) {
+    const double* const whole = &sums[2 * (i - first)];
+    ratios.push_back(optim::trust_ratio(options_, {.weights = whole[0], .direction = whole[1]}));
   }
-  return {};
+  return ratios;
 }
 
 double FusedOptimizer::gradient_squares(std::vector<Work>& works,
@@ -316,10 +347,9 @@ double FusedOptimizer::gradient_squares(std::vector<Work>& works,
   return sum;
 }
 
-Result<double> FusedOptimizer::norm_of(std::vector<Work>& works) {
-  double sum = gradient_squares(works, [this](std::size_t i) { return owned_[i].counts; });
-  if (sum_) STORMO_RETURN_IF_ERROR(sum_({&sum, 1}).within("norm of gradients"));
-  return std::sqrt(sum);
+Result<double> FusedOptimizer::norm_of(double squares) const {
+  if (sum_) STORMO_RETURN_IF_ERROR(sum_({&squares, 1}).within("norm of gradients"));
+  return std::sqrt(squares);
 }
 
 }  // namespace stormo::train

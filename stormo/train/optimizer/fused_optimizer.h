@@ -7,6 +7,7 @@
 #include <stormo/base/dtype.h>
 #include <stormo/optim/update.h>
 #include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/optimizer/tensor_update.h>
 #include <stormo/train/state/tensor_piece.h>
 
 namespace stormo::train {
@@ -28,6 +29,12 @@ struct RangeGradient {
   DType dtype = DType::kFloat32;  ///< of the weights; or, when those are float32, a 16-bit type
 };
 
+/// The same as one tensor, on the device of the parameters.
+struct TensorGradient {
+  std::size_t parameter = 0;  ///< index into parameters()
+  torch::Tensor values;       ///< as many as the range has
+};
+
 /// Returns elements [begin, end) of the checkpoint's tensor `name`; an undefined tensor if there is
 /// none of that name.
 using ReadState = std::function<Result<torch::Tensor>(const std::string& name, std::int64_t begin,
@@ -44,11 +51,14 @@ using SumOverRanks = std::function<Status(std::span<double>)>;
 /// the parameters are rounded copies of them. A sparse gradient updates only the rows that it has,
 /// if the rule leaves other rows unchanged (optim::leaves_rest_alone); else it is made dense.
 /// Parameters may have any strides.
+///
+/// Where the parameters are on a device other than the CPU, updates are operations of libtorch
+/// there (tensor_update.h), and so is the state. It has the same names and values in checkpoints.
 class FusedOptimizer final : public Optimizer {
  public:
   /// `owned` has one range for each parameter; empty: all elements of all parameters. `sum` is
-  /// needed if other ranks own the rest. Throws Error for parameters that are not floating point in
-  /// host memory.
+  /// needed if other ranks own the rest. Throws Error for parameters that are not floating point
+  /// on one device.
   FusedOptimizer(const OptimizerOptions& options, std::vector<NamedParameter> parameters,
                  std::vector<OwnedRange> owned = {}, SumOverRanks sum = {});
 
@@ -58,8 +68,9 @@ class FusedOptimizer final : public Optimizer {
   using Optimizer::step;
   /// Uses the given gradients, at most one for each parameter; parameters without one are not
   /// changed. A gradient that is missing on one rank must be missing on all ranks that own a part
-  /// of its parameter.
+  /// of its parameter. RangeGradients lie in host memory.
   Status step(const StepRate& rate, std::span<const RangeGradient> gradients);
+  Status step(const StepRate& rate, std::span<const TensorGradient> gradients);
 
   /// The 2-norm over the owned ranges of all ranks, summed in double precision. A collective if
   /// `sum` was given.
@@ -116,6 +127,16 @@ class FusedOptimizer final : public Optimizer {
   };
 
   std::int64_t numel(std::size_t i) const { return owned_[i].end - owned_[i].begin; }
+  bool on_host() const { return parameters_.empty() || parameters_.front().tensor.is_cpu(); }
+  std::vector<TensorGradient> autograd_gradients(std::size_t first, std::size_t last) const;
+  TensorUpdate tensors_to_update(const TensorGradient& gradient);
+  Status step_on_device(const StepRate& rate, std::span<const TensorGradient> gradients,
+                        std::size_t first, std::size_t last);
+  double squares_on_device(const std::function<bool(std::size_t)>& counts) const;
+  /// `mine` are this rank's sums, each of one of the `parameters`.
+  Result<std::vector<double>> trust_ratios(std::span<const std::size_t> parameters,
+                                           std::span<const optim::SquareSums> mine,
+                                           std::size_t first, std::size_t last) const;
   std::vector<Work> autograd_work(std::size_t first, std::size_t last);
   bool takes_rows(std::size_t i, const torch::Tensor& gradient) const;
   void add_rows(std::size_t i, const torch::Tensor& gradient, std::vector<Work>& works) const;
@@ -129,7 +150,8 @@ class FusedOptimizer final : public Optimizer {
   Status find_trust_ratios(std::vector<Work>& works, std::size_t first, std::size_t last);
   double gradient_squares(std::vector<Work>& works,
                           const std::function<bool(std::size_t)>& counts) const;
-  Result<double> norm_of(std::vector<Work>& works);
+  double squares_of_autograd(const std::function<bool(std::size_t)>& counts);
+  Result<double> norm_of(double squares) const;
   std::vector<optim::SquareSums> square_sums(
       const std::vector<Work>& works,
       const std::function<optim::SquareSums(const Work&, const optim::UpdateRange&)>& of) const;

@@ -55,7 +55,8 @@ void FusedOptimizer::create_state(std::size_t i) {
   if (state.begun) return;
   const auto type = type_of(i, "");
   for (std::size_t s = 0; s < optim::slot_names(options_).size(); ++s) {
-    state.slots[s] = torch::zeros({numel(i)}, type);
+    state.slots[s] =
+        torch::zeros({numel(i)}, torch::dtype(type).device(parameters_[i].tensor.device()));
   }
   if (c10::elementSize(weights_type(i)) == 2) {
     state.master = owned_weights(i).flatten().to(type);
@@ -158,7 +159,8 @@ Status FusedOptimizer::load_state(const ReadState& read) {
         loaded[i].steps = static_cast<std::int64_t>(values.item<float>());
       } else {
         (slots[s] == kMasterSlot ? loaded[i].master : loaded[i].slots[s]) =
-            values.detach().flatten().clone();
+            values.detach().flatten().to(parameters_[i].tensor.device(), values.scalar_type(),
+                                         /*non_blocking=*/false, /*copy=*/true);
       }
     }
     loaded[i].begun = present != 0;

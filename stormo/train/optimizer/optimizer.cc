@@ -8,21 +8,21 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
 #include <stormo/train/optimizer/sparse_tables.h>
+#include <stormo/train/optimizer/tensor_update.h>
 
 namespace stormo::train {
 namespace {
 
 // Norm of the norms; undefined gradients count as zero.
 double norm_of(const std::vector<NamedParameter>& parameters) {
-  double squares = 0;
+  std::vector<torch::Tensor> squares;
   for (const NamedParameter& p : parameters) {
     if (!p.tensor.grad().defined()) continue;
     const torch::Tensor grad =
         p.tensor.grad().is_sparse() ? p.tensor.grad().coalesce().values() : p.tensor.grad();
-    const double norm = at::linalg_vector_norm(grad.detach()).item<double>();
-    squares += norm * norm;
+    squares.push_back(at::linalg_vector_norm(grad.detach()).to(torch::kFloat64).square());
   }
-  return std::sqrt(squares);
+  return std::sqrt(sum_of(squares));
 }
 
 }  // namespace

@@ -42,6 +42,11 @@ plan::ModelShape shape_of(const Task& task) {
       *task.module);
 }
 
+torch::Device device_of(const torch::nn::Module& module) {
+  const std::vector<torch::Tensor> parameters = module.parameters();
+  return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
+}
+
 Status check_model(const plan::ModelShape& model, const std::vector<NamedParameter>& parameters) {
   std::size_t found = 0;
   for (const plan::ParameterShape* p : flatten(model)) {

@@ -14,6 +14,9 @@ namespace stormo::train {
 /// Segments and parameters of the task's module, for plans; see Task::shape.
 plan::ModelShape shape_of(const Task& task);
 
+/// The device of the module's parameters; the CPU where it has none.
+torch::Device device_of(const torch::nn::Module& module);
+
 /// OK when `parameters`, the trainable ones of a module, have the number and sizes of those of
 /// `model`; else kBadPlan names the first that differs.
 Status check_model(const plan::ModelShape& model, const std::vector<NamedParameter>& parameters);

@@ -29,8 +29,10 @@ Status check(const analysis::Collective& sum, const std::vector<NamedParameter>&
   return check_elements(sum, elements, sum.dtype);
 }
 
-// Memory that peers read where it lies, even below the allocator's threshold.
-torch::Tensor arena_tensor(comm::Communicator& world, std::int64_t count, torch::ScalarType type) {
+// On the host memory that peers read where it lies, even below the allocator's threshold.
+torch::Tensor flat_tensor(comm::Communicator& world, std::int64_t count, torch::ScalarType type,
+                          torch::Device device) {
+  if (!device.is_cpu()) return torch::zeros({count}, torch::dtype(type).device(device));
   transport::Arena& arena = world.arena();
   void* block = arena.allocate(static_cast<std::size_t>(count) * torch::elementSize(type));
   if (block == nullptr) return torch::zeros({count}, type);
@@ -54,7 +56,8 @@ GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParam
   auto offset = static_cast<std::int64_t>(parameters_.size());
   std::int64_t count = offset;
   for (auto p = small; p != parameters_.end(); ++p) count += p->tensor.numel();
-  flat_ = arena_tensor(world, count, tensor::scalar_type_of(sum_.dtype));
+  flat_ = flat_tensor(world, count, tensor::scalar_type_of(sum_.dtype),
+                      parameters_.front().tensor.device());
   if (row_of(sum_.codec).in_blocks()) {
     const comm::Encoder& encoder = *comm::find_encoder(sum_.codec);
     encoded_ = std::make_unique<comm::EncodedSum>(world, encoder, sum_.elements);
@@ -102,24 +105,26 @@ void GradientBucket::gather(double share) {
     }
     buffers_.push_back(tensor::buffer_of(large_.back()));
   }
-  if (encoded_ == nullptr) {
+  if (!flags_) {
     flags().copy_(torch::from_blob(shares_.data(), flags().sizes(), torch::kFloat64));
     buffers_.push_back(tensor::buffer_of(flat_));
     return;
   }
-  values_ = values();
-  if (share == 0) {
-    values_.zero_();
-  } else {
-    values_.mul_(share);
+  if (encoded_ != nullptr) {
+    torch::Tensor all = values();
+    if (share == 0) {
+      all.zero_();
+    } else {
+      all.mul_(share);
+    }
+    for (double& s : shares_) s *= share;
   }
-  for (double& s : shares_) s *= share;
-  buffers_.push_back(tensor::buffer_of(values_));
+  buffers_.push_back(tensor::buffer_of(values()));
 }
 
 void GradientBucket::scatter() {
   const torch::NoGradGuard no_grad;
-  if (encoded_ == nullptr) {
+  if (!flags_) {
     torch::from_blob(shares_.data(), flags().sizes(), torch::kFloat64).copy_(flags());
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -142,10 +147,10 @@ void GradientBucket::scatter() {
   large_.clear();
 }
 
-Operands GradientBucket::operands(double weight, double total_weight) const {
-  Operands out = in_place(buffers_);
-  out.encoding = encoded_.get();
-  if (encoded_ != nullptr) return out;
+Operands GradientBucket::operands(std::span<const comm::Buffer> buffers, double weight,
+                                  double total_weight) const {
+  Operands out = in_place(buffers);
+  if (encoded_ != nullptr) return out;  // terms of the average already
   out.weight = weight;
   out.total_weight = total_weight;
   return out;
@@ -154,8 +159,13 @@ Operands GradientBucket::operands(double weight, double total_weight) const {
 Status GradientBucket::reduce(double weight, double total_weight) {
   gather(total_weight > 0 ? weight / total_weight : 0);
   const comm::Buffer shares(shares_);
-  if (flags_) STORMO_RETURN_IF_ERROR(perform_transfer(world_, *flags_, in_place({&shares, 1})));
-  STORMO_RETURN_IF_ERROR(perform_transfer(world_, sum_, operands(weight, total_weight)));
+  if (flags_) {
+    const Operands flags = operands({&shares, 1}, weight, total_weight);
+    STORMO_RETURN_IF_ERROR(perform_transfer(world_, *flags_, flags));
+  }
+  Operands all = operands(buffers_, weight, total_weight);
+  all.encoding = encoded_.get();
+  STORMO_RETURN_IF_ERROR(perform_transfer(world_, sum_, all));
   scatter();
   return {};
 }
@@ -163,8 +173,13 @@ Status GradientBucket::reduce(double weight, double total_weight) {
 void GradientBucket::start(double weight, double total_weight) {
   gather(total_weight > 0 ? weight / total_weight : 0);
   const comm::Buffer shares(shares_);
-  if (flags_) work_.push_back(start_transfer(world_, *flags_, in_place({&shares, 1})));
-  work_.push_back(start_transfer(world_, sum_, operands(weight, total_weight)));
+  if (flags_) {
+    const Operands flags = operands({&shares, 1}, weight, total_weight);
+    work_.push_back(start_transfer(world_, *flags_, flags));
+  }
+  Operands all = operands(buffers_, weight, total_weight);
+  all.encoding = encoded_.get();
+  work_.push_back(start_transfer(world_, sum_, all));
 }
 
 Status GradientBucket::wait() {

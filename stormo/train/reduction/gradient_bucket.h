@@ -27,6 +27,9 @@ namespace stormo::train {
 /// With a codec of another type than theirs all gradients are packed: each is rounded once when it
 /// is copied into the flat buffer, and at every addition between ranks. With a codec of blocks they
 /// are packed, too, and their sum travels as comm::EncodedSum does, behind the flags.
+///
+/// On a device other than the CPU the flat buffer is there, and the flags travel by themselves: the
+/// host needs them, and must not wait for the device.
 class GradientBucket {
  public:
   /// `parameters`: those of `sum`, first Collective::in_place, then packed; at least one. `flags`:
@@ -59,14 +62,15 @@ class GradientBucket {
   void scatter();
   torch::Tensor flags() const;
   torch::Tensor values() const;
-  Operands operands(double weight, double total_weight) const;
+  Operands operands(std::span<const comm::Buffer> buffers, double weight,
+                    double total_weight) const;
   Status wait();
 
   comm::Communicator& world_;
   std::vector<NamedParameter> parameters_;  // those in place first
   analysis::Collective sum_;
-  std::optional<analysis::Collective> flags_;
-  std::size_t num_large_;              // in place
+  std::optional<analysis::Collective> flags_;  // if they do not travel in flat_
+  std::size_t num_large_;                      // in place
   torch::Tensor flat_;                 // a flag per parameter, then the values of the packed ones
   std::vector<torch::Tensor> views_;   // of the packed ones, shaped
   std::vector<torch::Tensor> large_;   // the gradients, or copies of those that must not be written
@@ -74,7 +78,6 @@ class GradientBucket {
   // by parameter: the share of the weights that has a gradient
   std::vector<double> shares_;
   std::unique_ptr<comm::EncodedSum> encoded_;  // of a codec of blocks; else null
-  torch::Tensor values_;                       // then: what it sums
   std::vector<comm::Work> work_;
 };
 

@@ -27,8 +27,13 @@ bool averages_gradients(const plan::Action& a) {
 std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters) {
   for (const NamedParameter& p : parameters) {
     Status supported = tensor::dtype_of(p.tensor.scalar_type()).status();
-    if (supported.ok() && !(p.tensor.is_cpu() && p.tensor.layout() == torch::kStrided)) {
-      supported = invalid_argument("only dense tensors on the CPU can be reduced");
+    if (supported.ok() && p.tensor.layout() != torch::kStrided) {
+      supported = invalid_argument("only dense tensors can be reduced");
+    }
+    if (supported.ok() && p.sparse && !p.tensor.is_cpu()) {
+      supported =
+          invalid_argument("ranks exchange rows of sparse gradients in host memory, not on " +
+                           p.tensor.device().str() + "; build the module with sparse(false)");
     }
     throw_if_error(supported.within("gradient of '" + p.name + "'"));
   }
@@ -119,7 +124,9 @@ GradientReducer::Part GradientReducer::part_of_plan(const plan::StepPlan& plan, 
     part.tables.push_back(parameters_[numbers[static_cast<std::size_t>(i)]]);
   }
   std::optional<analysis::Collective> flags;
-  for (analysis::Collective& sent : analysis::requests_of(plan, action, {})) {
+  const analysis::StepSizes sizes{.flags_apart =
+                                      !parameters_.empty() && !parameters_.front().tensor.is_cpu()};
+  for (analysis::Collective& sent : analysis::requests_of(plan, action, sizes)) {
     if (sent.content == analysis::Content::kFlags) flags = std::move(sent);
     if (sent.content != analysis::Content::kValues) continue;
     std::vector<NamedParameter> some;

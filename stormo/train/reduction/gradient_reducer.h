@@ -38,7 +38,7 @@ const plan::Action* first_reduction(const plan::StepPlan& plan);
 class GradientReducer {
  public:
   /// `world` is borrowed for the reducer's life. Throws Error(kInvalidArgument) naming a parameter
-  /// that is not dense, not on the CPU or of a type that cannot be reduced.
+  /// that is not dense or of a type that cannot be reduced.
   GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters);
   ~GradientReducer();
 

@@ -8,6 +8,7 @@
 #include <stormo/base/requirements.h>
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/server/worker/worker_session.h>
+#include <stormo/tensor/host_staging.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/planner/choose.h>
@@ -94,6 +95,11 @@ void leave_to_the_first(RunSetup& setup) {
   setup.observer = nullptr;
 }
 
+std::unique_ptr<comm::Communicator> staging_of(comm::Communicator& world, const Task& task) {
+  const torch::Device device = device_of(*task.module);
+  return device.is_cpu() ? nullptr : std::make_unique<tensor::HostStaging>(world, device);
+}
+
 template <class Function>
 Result<observe::EndRecord> result_of(const Function& function) {
   try {
@@ -106,6 +112,7 @@ Result<observe::EndRecord> result_of(const Function& function) {
 }  // namespace
 
 struct Trainer::State {
+  std::unique_ptr<comm::Communicator> staging;  // over the world; null: parameters are on the CPU
   RunSetup setup;
   Status composed;
   int signal = 0;
@@ -174,14 +181,17 @@ Result<observe::EndRecord> Trainer::State::run() {
 }
 
 Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const data::Dataset> train,
-                 std::vector<EvalSplit> splits, TrainerOptions options)
-    : state_(new State{.setup = {.world = world,
-                                 .task = std::move(task),
-                                 .train = std::move(train),
-                                 .splits = std::move(splits),
-                                 .options = std::move(options),
-                                 .plan = {}},
-                       .composed = {}}) {
+                 std::vector<EvalSplit> splits, TrainerOptions options) {
+  std::unique_ptr<comm::Communicator> staging = staging_of(world, task);
+  comm::Communicator& ranks = staging ? *staging : world;
+  state_.reset(new State{.staging = std::move(staging),
+                         .setup = {.world = ranks,
+                                   .task = std::move(task),
+                                   .train = std::move(train),
+                                   .splits = std::move(splits),
+                                   .options = std::move(options),
+                                   .plan = {}},
+                         .composed = {}});
   if (state_->setup.options.strategy.kind != Strategy::Kind::kAuto) state_->compose();
 }
 

@@ -32,7 +32,7 @@ FlatParameter::FlatParameter(std::vector<NamedParameter> parameters, const FlatL
   const torch::NoGradGuard no_grad;
   lay_out();
   part_ = full_.narrow(0, layout_.rank * part_size(), part_size());
-  master_ = mixed() ? torch::zeros({part_size()}, own_type_) : torch::Tensor();
+  master_ = mixed() ? torch::zeros({part_size()}, on_device(own_type_)) : torch::Tensor();
   for (const Place& place : places_) {
     if (!mixed()) break;
     master_.narrow(0, place.offset, place.end - place.begin)
@@ -63,7 +63,7 @@ void FlatParameter::lay_out() {
       counts, static_cast<std::int64_t>(torch::elementSize(layout_.compute)), layout_.ranks);
   for (std::size_t i = 0; i < counts.size(); ++i) slots_.push_back({flat.offsets[i], counts[i]});
   elements_ = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  full_ = torch::zeros({flat.elements}, layout_.compute);
+  full_ = torch::zeros({flat.elements}, on_device(layout_.compute));
   const std::int64_t first = layout_.rank * part_size(), last = first + part_size();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const auto [offset, count] = slots_[i];
@@ -127,7 +127,7 @@ void FlatParameter::make_stale() {
 }
 
 torch::Tensor FlatParameter::take_gradients(double scale, std::span<std::uint8_t> present) {
-  torch::Tensor flat = torch::empty({full_.numel()}, layout_.reduce);
+  torch::Tensor flat = torch::empty({full_.numel()}, on_device(layout_.reduce));
   std::int64_t end = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto [offset, count] = slots_[i];
@@ -151,7 +151,7 @@ torch::Tensor FlatParameter::reduced_part(const torch::Tensor& gradients) const 
   if (layout_.ranks == 1 || layout_.keep_whole_gradient) {
     return gradients.narrow(0, layout_.rank * part_size(), part_size());
   }
-  return torch::empty({part_size()}, layout_.reduce);
+  return torch::empty({part_size()}, on_device(layout_.reduce));
 }
 
 void FlatParameter::accept(const torch::Tensor& reduced, std::span<const std::uint8_t> present) {
@@ -179,8 +179,8 @@ std::vector<OwnedRange> FlatParameter::owned() const {
   return out;
 }
 
-std::vector<FlatParameter::PieceGradient> FlatParameter::gradients() const {
-  std::vector<PieceGradient> out;
+std::vector<TensorGradient> FlatParameter::gradients() const {
+  std::vector<TensorGradient> out;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const torch::Tensor& gradient = narrow() ? narrow_gradients_[i] : pieces_[i].tensor.grad();
     if (gradient.defined()) out.push_back({places_[i].parameter, gradient});
@@ -194,7 +194,8 @@ torch::Tensor* FlatParameter::gradient_of(const std::string& parameter) {
   const auto i = static_cast<std::size_t>(piece - pieces_.begin());
   torch::Tensor& gradient = gradient_of_piece(i);
   if (!gradient.defined()) {
-    gradient = torch::zeros(piece->tensor.sizes(), narrow() ? layout_.reduce : own_type_);
+    gradient =
+        torch::zeros(piece->tensor.sizes(), on_device(narrow() ? layout_.reduce : own_type_));
   }
   return &gradient;
 }

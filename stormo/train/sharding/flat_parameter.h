@@ -35,8 +35,8 @@ struct FlatLayout {
 /// Each parameter starts at a multiple of 64 bytes, and a part is a multiple of 16 elements long.
 class FlatParameter {
  public:
-  /// The parameters have one type, are dense, on the CPU and all trainable or all frozen. They are
-  /// shared.
+  /// The parameters have one type, are dense, on one device and all trainable or all frozen. They
+  /// are shared.
   FlatParameter(std::vector<NamedParameter> parameters, const FlatLayout& layout);
   FlatParameter(FlatParameter&&) = default;
 
@@ -81,12 +81,8 @@ class FlatParameter {
   const std::vector<NamedParameter>& pieces() const { return pieces_; }
   /// For each parameter what this rank owns of it, and where that lies.
   std::vector<OwnedRange> owned() const;
-  /// A gradient of a piece, where the reduction left it.
-  struct PieceGradient {
-    std::size_t parameter;  ///< index into parameters()
-    torch::Tensor values;
-  };
-  std::vector<PieceGradient> gradients() const;
+  /// Of the pieces, by index into parameters(), where the reduction left them.
+  std::vector<TensorGradient> gradients() const;
   /// That of this rank's piece of a parameter, 0 if it has none; null if it has no such piece.
   /// Until drop_gradients().
   torch::Tensor* gradient_of(const std::string& parameter);
@@ -123,6 +119,9 @@ class FlatParameter {
   bool narrow() const { return layout_.reduce != own_type_ && own_type_ == torch::kFloat32; }
   torch::Tensor& gradient_of_piece(std::size_t i) {
     return narrow() ? narrow_gradients_[i] : pieces_[i].tensor.mutable_grad();
+  }
+  torch::TensorOptions on_device(torch::ScalarType type) const {
+    return torch::dtype(type).device(parameters_.front().tensor.device());
   }
   bool mixed() const { return layout_.compute != own_type_; }
   std::int64_t part_size() const { return full_.numel() / layout_.ranks; }

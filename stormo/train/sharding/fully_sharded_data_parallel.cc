@@ -7,11 +7,10 @@
 #include <numeric>
 #include <utility>
 
-#include <ATen/ops/linalg_vector_norm.h>
-
 #include <stormo/parallel/sharding/model_state.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/optimizer/tensor_update.h>
 #include <stormo/train/perform/perform.h>
 #include <stormo/train/sharding/sharded_loop.h>
 #include <stormo/train/world/axis_groups.h>
@@ -24,8 +23,8 @@ namespace {
 
 void check_can_be_sharded(const NamedParameter& p) {
   Status supported = tensor::dtype_of(p.tensor.scalar_type()).status();
-  if (supported.ok() && !(p.tensor.is_cpu() && p.tensor.layout() == torch::kStrided)) {
-    supported = invalid_argument("only dense tensors on the CPU can be sharded");
+  if (supported.ok() && p.tensor.layout() != torch::kStrided) {
+    supported = invalid_argument("only dense tensors can be sharded");
   }
   throw_if_failed(supported.within("parameter '" + p.name + "'"));
 }
@@ -249,10 +248,10 @@ std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
 
 void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& rate) {
   std::size_t first = 0;
-  std::vector<FlatParameter::PieceGradient> pieces;
+  std::vector<TensorGradient> pieces;
   for (const FlatParameter* flat : state_->units.flats()) {
     if (!flat->trainable()) continue;
-    for (FlatParameter::PieceGradient& piece : flat->gradients()) {
+    for (TensorGradient& piece : flat->gradients()) {
       pieces.push_back({first + piece.parameter, std::move(piece.values)});
     }
     first += flat->parameters().size();
@@ -260,31 +259,21 @@ void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& r
   if (first != optimizer.parameters().size()) {
     throw_if_failed(invalid_argument("step(): the optimizer is not from make_optimizer()"));
   }
-  std::vector<optim::GradientTerm> sources;
-  for (const auto& piece : pieces) sources.push_back({piece.values.const_data_ptr()});
-  std::vector<RangeGradient> gradients;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    gradients.push_back({pieces[i].parameter,
-                         {&sources[i], 1},
-                         tensor::dtype_of(pieces[i].values.scalar_type()).take_or_throw()});
-  }
-  throw_if_failed(optimizer.step(rate, gradients));
+  throw_if_failed(optimizer.step(rate, pieces));
   state_->loop->done({.kind = ActionKind::kUpdate, .range = all_parameters(state_->loop->model())});
 }
 
 double FullyShardedDataParallel::squares(
     const std::function<bool(const std::string&)>& counts) const {
   const torch::NoGradGuard no_grad;
-  double sum = 0;
+  std::vector<torch::Tensor> sums;
   for (const FlatParameter* flat : state_->units.flats()) {
     for (const auto& piece : flat->gradients()) {
       if (!counts(flat->parameters()[piece.parameter].name)) continue;
-      const double norm =
-          at::linalg_vector_norm(piece.values, 2, {}, false, torch::kFloat64).item<double>();
-      sum += norm * norm;
+      sums.push_back(train::squares(piece.values));
     }
   }
-  return sum;
+  return sum_of(sums);
 }
 
 double FullyShardedDataParallel::gradient_norm() const {

@@ -2,8 +2,62 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace stormo::train {
+
+namespace {
+
+c10::Event mark(c10::Device device) {
+  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+  event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return event;
+}
+
+}  // namespace
+
+void LaneTimer::use_clock_of(c10::Device device) {
+  device_.reset();
+  if (device.is_cpu()) return;
+  device_ = device;
+  zero_ = {.host = {}, .device = mark(device)};
+  zero_.device->synchronize();
+  zero_.host = std::chrono::steady_clock::now();
+}
+
+LaneTimer::Moment LaneTimer::now(Lane lane) {
+  if (device_ && lane == Lane::kCompute) return {.host = {}, .device = mark(*device_)};
+  return {.host = std::chrono::steady_clock::now(), .device = {}};
+}
+
+void LaneTimer::record(Event event, Moment start) {
+  if (!start.device) {
+    event.start = start.host;
+    event.end = std::chrono::steady_clock::now();
+    return record(event);
+  }
+  event.step = step_;
+  on_device_.push_back({event, std::move(*start.device), mark(*device_)});
+  record_done(/*wait=*/false);
+}
+
+/// Of the Events of the device, those that are over.
+void LaneTimer::record_done(bool wait) {
+  const auto time_of = [this](const c10::Event& event) {
+    const std::chrono::duration<double, std::milli> since(zero_.device->elapsedTime(event));
+    return zero_.host + std::chrono::duration_cast<TimePoint::duration>(since);
+  };
+  for (; !on_device_.empty(); on_device_.pop_front()) {
+    OnDevice& first = on_device_.front();
+    if (wait) first.end.synchronize();
+    if (!first.end.query()) return;
+    first.event.start = time_of(first.start);
+    first.event.end = time_of(first.end);
+    record(first.event);
+  }
+}
 
 void LaneTimer::record(const Event& event) {
   note(event);
@@ -31,6 +85,7 @@ void LaneTimer::note(const Event& event) {
 }
 
 std::array<double, kNumLanes> LaneTimer::take() {
+  record_done(/*wait=*/true);
   const std::lock_guard lock(mutex_);
   std::array<double, kNumLanes> seconds{};
   for (std::size_t i = 0; i < seconds.size(); ++i) {

@@ -304,4 +304,21 @@ Status check_layout(const plan::StepPlan& plan, const ParameterStore& store) {
   return check_all_reduced(plan, layout, reduction_of(layout, made));
 }
 
+Status check_device(const plan::StepPlan& plan, torch::Device device) {
+  if (device.is_cpu()) return {};
+  std::string why;
+  if (layout_of(plan) == Layout::kHostShared) {
+    why = "one copy per host lies in memory that its ranks map; use parameters = \"replicated\"";
+  } else if (is_remote(plan) || has_centre(plan)) {
+    why = "servers hold parameters in host memory; use 'ddp', 'fsdp' or 'parameter_averaging'";
+  } else if (!model_axes(plan.mesh).empty() || !place_axes(plan.mesh).empty() ||
+             plan.mesh.find(plan::kContextAxis) >= 0) {
+    why =
+        "ranks with parts of a model or of samples send tensors in host memory; use 'ddp', 'fsdp'";
+  }
+  if (why.empty()) return {};
+  return invalid_argument("the parameters are on " + device.str() + ", and " + why +
+                          ", or train on the CPU");
+}
+
 }  // namespace stormo::train

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <torch/types.h>
+
 #include <stormo/base/status.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/parameters/parameter_store.h>
@@ -30,5 +32,9 @@ int sharding_stage(const plan::StepPlan& plan);
 /// for other ranks or another layout, or with an action that the layout has no place for. The
 /// message names the action or the cause. Not a collective.
 Status check_layout(const plan::StepPlan& plan, const ParameterStore& store);
+
+/// kInvalidArgument for a plan whose ranks cannot have the parameters on this device: they hold or
+/// exchange them in host memory. docs/devices.md says which can.
+Status check_device(const plan::StepPlan& plan, torch::Device device);
 
 }  // namespace stormo::train

@@ -66,6 +66,8 @@ std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>&
 Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank rank,
                                                RunnerParts parts) {
   std::unique_ptr<Runner> runner(new Runner(rank, std::move(parts)));
+  runner->device_ = device_of(*runner->parts_.task.module);
+  runner->parts_.lanes.use_clock_of(runner->device_);
   runner->parts_.store.on_done(runner->parts_.done);
   STORMO_RETURN_IF_ERROR(runner->follow(plan));
   return runner;
@@ -225,8 +227,10 @@ Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
   }
   if (longest_delay_ > 0) {
     while (batches_.size() > static_cast<std::size_t>(longest_delay_)) batches_.pop_back();
+    STORMO_RETURN_IF_ERROR(read_losses());
     return outcome_;
   }
+  STORMO_RETURN_IF_ERROR(read_losses());
   batches_.clear();
   if (parts_.store.cut().stages != nullptr)
     STORMO_RETURN_IF_ERROR(parts_.store.cut().stages->drain());
@@ -287,10 +291,15 @@ Status Runner::execute(const Action& action) {
     case ActionKind::kUnscale: return done(unscale());
     case ActionKind::kClip: return done(clip());
     case ActionKind::kUpdate: return done(update(action));
-    case ActionKind::kAgree: return done(parts_.agree(outcome_));
+    case ActionKind::kAgree: return done(agree());
     // the communicator records their Events, and the store tells when they are done
     default: return parts_.store.perform(action, weight());
   }
+}
+
+Status Runner::agree() {
+  STORMO_RETURN_IF_ERROR(read_losses());
+  return parts_.agree(outcome_);
 }
 
 Status Runner::norm() {

@@ -24,7 +24,9 @@ namespace stormo::train {
 
 /// What one step did on this rank.
 struct StepOutcome {
-  double loss_sum = 0;       ///< over this rank's samples, before the update
+  /// Over this rank's samples, before the update. The host reads it from the device of the
+  /// parameters once a step, before kAgree or at the end.
+  double loss_sum = 0;
   std::int64_t samples = 0;  ///< of whose loss this rank knows, may be 0
   bool skipped = false;      ///< no update, on any rank: a gradient overflowed in float16
 };
@@ -120,6 +122,10 @@ class Runner {
   Status run_without_graph(Piece& piece, const torch::Tensor& x) const;
   torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
   Status loss(const plan::Action& action);
+  void add_loss(double value, std::int64_t samples);
+  Status not_finite(double loss, const std::string& where) const;
+  Status read_losses();
+  Status agree();
   std::string where_not_finite(const MicroBatch& at) const;
   Status recompute(const plan::Action& action);
   Status backward(const plan::Action& action);
@@ -156,8 +162,9 @@ class Runner {
   std::optional<tensor::ContextGroup> context_;  // this rank has some positions of its samples
   double loss_share_ = 0;        // what its losses count in those of samples; 0: another rank's do
   bool counts_samples_ = false;  // one rank of each replica does
-  std::vector<bool> trains_;     // by segment: it reads a trainable parameter
-  std::vector<bool> is_recomputed_;  // by action: a forward that is recomputed
+  torch::Device device_{torch::kCPU};  // of the parameters
+  std::vector<bool> trains_;           // by segment: it reads a trainable parameter
+  std::vector<bool> is_recomputed_;    // by action: a forward that is recomputed
   // by action: adds to gradients, and none of another batch does so behind it
   std::vector<bool> ends_gradients_;
 
@@ -172,6 +179,8 @@ class Runner {
   BatchUnderWay* batch_ = nullptr;     // of the present action
   std::int64_t loads_ = 0;
   StepOutcome outcome_;
+  /// Of this step, on a device other than the CPU, with the samples of each.
+  std::vector<std::pair<torch::Tensor, std::int64_t>> losses_;
   std::int64_t samples_since_exchange_ = 0;  // of this rank, since its last average or push
   double norm_ = 0;            // of the gradients as they are, then of what they stand for
   double gradient_scale_ = 1;  // what they are multiplied by

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include <ATen/ops/stack.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <stormo/plan/project.h>
@@ -46,6 +47,7 @@ Status Runner::load() {
     batch = {context_->take(batch.input, 1), context_->take(batch.target, 1)};
   }
   if (parts_.grid != nullptr && batch.size() > 0) batch.input = parts_.grid->take(batch.input);
+  if (!device_.is_cpu()) batch = batch.to(device_);
   batch_->number = loads_++;
   batch_->samples = batch.size();
   batch_->learning_rate = learning_rate_;
@@ -113,7 +115,7 @@ Result<torch::Tensor> Runner::input_of(const Action& action, Piece& piece) {
 Status Runner::run_without_graph(Piece& piece, const torch::Tensor& x) const {
   const torch::NoGradGuard no_grad;
   piece.kept = x.detach();
-  piece.generator = tensor::generator_state();
+  piece.generator = tensor::generator_state(device_);
   const auto version = piece.kept._version();
   piece.output = compute(piece.segments, piece.kept);
   if (piece.kept._version() != version) {
@@ -135,7 +137,7 @@ Status Runner::recompute(const Action& action) {
   if (!piece->wants_gradient) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "recompute", version());
-  const tensor::GeneratorAt same_numbers(piece->generator);
+  const tensor::GeneratorAt same_numbers(piece->generator, device_);
   if (piece->input.defined()) x = Boundary::apply(piece->input);
   piece->output = compute(action.range, std::move(x));
   return {};
@@ -144,7 +146,7 @@ Status Runner::recompute(const Action& action) {
 torch::Tensor Runner::compute(plan::Range segments, torch::Tensor x) const {
   const plan::Range all = all_segments(plan_.model);
   std::optional<Autocast> autocast;
-  if (parts_.task.autocast) autocast.emplace(at::kCPU, *parts_.task.autocast);
+  if (parts_.task.autocast) autocast.emplace(device_.type(), *parts_.task.autocast);
   if (segments == all && !is_cut_) {
     x = parts_.task.forward(x);
   } else {
@@ -163,20 +165,48 @@ Status Runner::loss(const Action& action) {
   m.loss = action.axes.empty()
                ? parts_.task.loss(output, m.batch.target)
                : parts_.task.split_loss(output, m.batch.target, *parts_.store.cut().split);
+  if (!m.loss.is_cpu()) {
+    losses_.emplace_back(m.loss.detach(), m.batch.size());
+    return {};
+  }
   const double value = m.loss.item<double>();
-  outcome_.loss_sum += loss_share_ * value * static_cast<double>(m.batch.size());
-  if (std::isfinite(value)) return {};
+  add_loss(value, m.batch.size());
+  return std::isfinite(value) ? Status() : not_finite(value, where_not_finite(m));
+}
+
+void Runner::add_loss(double value, std::int64_t samples) {
+  outcome_.loss_sum += loss_share_ * value * static_cast<double>(samples);
+}
+
+Status Runner::not_finite(double loss, const std::string& where) const {
   return invalid_argument("rank " + std::to_string(rank_) + ": the loss is " +
-                          std::to_string(value) + "; not finite first: " + where_not_finite(m) +
+                          std::to_string(loss) + where +
                           "; lower the learning rate, clip gradients or check the data");
 }
 
+/// Those that are still on the device, in one transfer.
+Status Runner::read_losses() {
+  if (losses_.empty()) return {};
+  std::vector<torch::Tensor> values;
+  for (const auto& [loss, samples] : losses_) values.push_back(loss.to(torch::kFloat64));
+  const torch::Tensor read = at::stack(values).cpu();
+  Status outcome;
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    const double value = read.const_data_ptr<double>()[i];
+    add_loss(value, losses_[i].second);
+    if (!std::isfinite(value)) outcome = not_finite(value, "");  // the parameters are, too, by now
+  }
+  losses_.clear();
+  return outcome;
+}
+
 std::string Runner::where_not_finite(const MicroBatch& m) const {
+  const std::string first = "; not finite first: ";
   // to look for it, ranks would have to exchange keys, and the loss of others may be finite
-  if (context_) return "somewhere in front of the loss of this rank's positions";
-  return parts_.store.always_readable()
-             ? first_non_finite(parts_.task, m.batch)
-             : first_non_finite(parts_.store.pieces(), m.batch, m.pieces.back().output);
+  if (context_) return first + "somewhere in front of the loss of this rank's positions";
+  return first + (parts_.store.always_readable()
+                      ? first_non_finite(parts_.task, m.batch)
+                      : first_non_finite(parts_.store.pieces(), m.batch, m.pieces.back().output));
 }
 
 /// The gradient of the output of a backward's segments; undefined where nothing behind them looks

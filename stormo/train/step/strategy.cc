@@ -16,6 +16,7 @@
 #include <stormo/tensor/dtype.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/model_parallel/model_parallel_store.h>
+#include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/server_store/elastic_store.h>
 #include <stormo/train/server_store/served_store.h>
 #include <stormo/train/server_store/server_averaged_store.h>
@@ -408,6 +409,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                            const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options, server::Facts facts,
                                            const MaterializeSegment& bring) {
+  throw_if_error(check_device(plan, device_of(*module)));
   auto store = store_of(plan, groups, module, options, std::move(facts), bring);
   store->set_made_for({.groups = &groups,
                        .plan = project(plan, groups.world().rank()),

@@ -54,7 +54,7 @@ std::int64_t AveragedState::Array::elements() const {
 }
 
 torch::Tensor AveragedState::Array::flat() const {
-  torch::Tensor out = torch::empty({elements()}, values_.front().scalar_type());
+  torch::Tensor out = torch::empty({elements()}, values_.front().options().requires_grad(false));
   for (std::int64_t begin = 0; const torch::Tensor& own : values_) {
     out.narrow(0, begin, own.numel()).view(own.sizes()).copy_(own);
     begin += own.numel();

@@ -16,6 +16,7 @@
 #include <stormo/parallel/sharding/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/tensor/host_staging.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/world/axis_groups.h>
@@ -77,6 +78,9 @@ inline std::int64_t classes_of(const model::Chain& chain) {
   return gpt == nullptr ? 0 : gpt->options().vocabulary;
 }
 
+/// Where the parameters of a rank are.
+using DeviceOf = std::function<torch::Device(Rank)>;
+
 /// What a run is; equal on all ranks.
 struct PlanRun {
   plan::StepPlan plan;
@@ -84,7 +88,8 @@ struct PlanRun {
   Problem problem;
   std::vector<Batch> batches;  ///< by step, of all ranks together
   train::TrainerOptions options;
-  bool half = false;  ///< computes in float16
+  bool half = false;     ///< computes in float16
+  DeviceOf device = {};  ///< empty: on the CPU
 
   int ranks() const { return plan.mesh.size(); }
 };
@@ -197,6 +202,15 @@ inline void on_plan_ranks(const PlanRun& run, const std::function<void(PlanRank&
   std::vector<std::shared_ptr<model::Chain>> models;
   for (std::size_t r = 0; r < group.size(); ++r) models.push_back(run.problem.model(3));
   std::vector<train::AxisGroups::Groups> axes = groups_of(run.plan.mesh, run.hosts);
+  for (std::size_t r = 0; r < group.size() && run.device; ++r) {
+    const torch::Device device = run.device(static_cast<Rank>(r));
+    models[r]->to(device);
+    const auto stage = [device](auto& ranks) {
+      if (ranks) ranks = std::make_unique<tensor::HostStaging>(std::move(ranks), device);
+    };
+    stage(group[r]);
+    for (auto& [over, ranks] : axes[r]) stage(ranks);
+  }
   on_ranks(group, [&](comm::Communicator& world) {
     const auto r = static_cast<std::size_t>(world.rank());
     const train::AxisGroups groups(world, run.plan.mesh, std::move(axes[r]));

@@ -146,7 +146,8 @@ using Values = std::map<std::string, torch::Tensor>;
 
 inline Values values_of(const torch::nn::Module& module) {
   Values out;
-  for (const auto& p : module.named_parameters()) out.emplace(p.key(), p.value().detach().clone());
+  for (const auto& p : module.named_parameters())
+    out.emplace(p.key(), p.value().detach().cpu().clone());
   return out;
 }
 

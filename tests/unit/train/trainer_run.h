@@ -26,7 +26,7 @@ using Values = std::map<std::string, torch::Tensor>;
 
 inline Values values_of(const ToyModule& module) {
   Values out;
-  for (const auto& p : module.named_parameters()) out[p.key()] = p.value().detach().clone();
+  for (const auto& p : module.named_parameters()) out[p.key()] = p.value().detach().cpu().clone();
   return out;
 }
 
@@ -83,7 +83,8 @@ class TrainerRun : public testing::Test {
   std::string folder;
   std::function<Result<std::vector<std::unique_ptr<comm::Communicator>>>(int ranks)> make_group =
       comm::make_inproc_group;
-  std::function<void(Rank rank)> in_loss;  // of every step
+  std::function<torch::Device(Rank rank)> device;  // of the module; empty: the CPU
+  std::function<void(Rank rank)> in_loss;          // of every step
   std::function<void(Rank rank, const plan::Action& action)> on_action;
 
  private:
@@ -95,6 +96,7 @@ class TrainerRun : public testing::Test {
   };
   Result<Outcome> run_rank(comm::Communicator& world) {
     const std::shared_ptr<ToyModule> module = make_module();
+    if (device) module->to(device(world.rank()));
     train::Task task = toy_task(module);
     task.loss = [this, &world, loss = task.loss](const torch::Tensor& output,
                                                  const torch::Tensor& target) {

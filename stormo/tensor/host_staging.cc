@@ -1,0 +1,112 @@
+#include <stormo/tensor/host_staging.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <stormo/tensor/bridge.h>
+#include <stormo/tensor/dtype.h>
+
+namespace stormo::tensor {
+namespace {
+
+bool is_on_device(const comm::Buffer& b) { return b.device.kind != comm::Device::Kind::kCpu; }
+
+/// Host memory that stands for one side of a request.
+class Side {
+ public:
+  Side(std::span<const comm::Buffer> buffers, c10::DeviceType type)
+      : buffers_(buffers.begin(), buffers.end()) {
+    for (comm::Buffer& b : buffers_) {
+      if (!is_on_device(b)) continue;
+      const c10::Device device(type, static_cast<c10::DeviceIndex>(b.device.index));
+      const auto options = at::TensorOptions(scalar_type_of(b.dtype));
+      const at::Tensor there = at::for_blob(b.data, {b.count})
+                                   .options(options.device(device))
+                                   .target_device(device)
+                                   .make_tensor();
+      copies_.push_back({there, at::empty({b.count}, options)});
+      b = buffer_of(copies_.back().here);
+    }
+  }
+  std::span<const comm::Buffer> buffers() const { return buffers_; }
+  void read() const {
+    for (const Copy& c : copies_) c.here.copy_(c.there);
+  }
+  void write_back() const {
+    for (const Copy& c : copies_) c.there.copy_(c.here);
+  }
+
+ private:
+  struct Copy {
+    at::Tensor there, here;
+  };
+  std::vector<comm::Buffer> buffers_;
+  std::vector<Copy> copies_;
+};
+
+/// A request with its buffers on the host.
+class Staged {
+ public:
+  Staged(const comm::Request& request, c10::DeviceType type)
+      : in_(request.in, type),
+        out_(in_place(request) ? Side({}, type) : Side(request.out, type)),
+        request_(request) {
+    in_.read();
+    request_.in = in_.buffers();
+    request_.out = result(request).buffers();
+  }
+  Staged(const Staged&) = delete;
+  Staged& operator=(const Staged&) = delete;
+
+  const comm::Request& request() const { return request_; }
+  void write_back() const { result(request_).write_back(); }
+
+ private:
+  static bool in_place(const comm::Request& r) { return r.in.data() == r.out.data(); }
+  const Side& result(const comm::Request& r) const { return in_place(r) ? in_ : out_; }
+
+  Side in_, out_;
+  comm::Request request_;
+};
+
+bool is_on_host(const comm::Request& r) {
+  return std::ranges::none_of(r.in, is_on_device) && std::ranges::none_of(r.out, is_on_device);
+}
+
+}  // namespace
+
+Status HostStaging::run(const comm::Request& request, Deadline by) {
+  if (is_on_host(request)) return host_.run(request, by);
+  const Staged staged(request, device_.type());
+  STORMO_RETURN_IF_ERROR(host_.run(staged.request(), by));
+  staged.write_back();
+  return {};
+}
+
+comm::Work HostStaging::submit(const comm::Request& request) {
+  if (is_on_host(request)) return host_.submit(request);
+  const auto staged = std::make_shared<const Staged>(request, device_.type());
+  comm::Work work = host_.submit(staged->request());
+  work.then([this, staged](const Status& outcome) {
+    if (!outcome.ok()) return;
+    try {
+      staged->write_back();
+    } catch (const std::exception& e) {
+      host_.fail(Status(Code::kException, e.what()));
+    }
+  });
+  return work;
+}
+
+Result<std::unique_ptr<comm::Communicator>> HostStaging::subgroup(std::span<const Rank> members,
+                                                                  Deadline by) {
+  STORMO_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> group, host_.subgroup(members, by));
+  if (group == nullptr) return group;
+  return std::unique_ptr<comm::Communicator>(new HostStaging(std::move(group), device_));
+}
+
+}  // namespace stormo::tensor
