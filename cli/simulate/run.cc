@@ -43,7 +43,7 @@ constexpr Duration kShowEvery = std::chrono::milliseconds(100);
 std::vector<std::string> policies_of(const train::Recipe& recipe, const SimulateArguments& a,
                                      const std::vector<std::string>& named) {
   using Kind = train::Strategy::Kind;
-  const bool copies = !recipe.train.strategy.exchange.every_step();
+  const bool copies = !recipe.train.strategy.exchange_periods.every_step();
   std::vector<std::string> policies = named;
   if (a.policies.empty()) {
     const PolicyOptions::Kind kind = recipe.train.servers.policy.kind;
@@ -75,7 +75,7 @@ void use_servers(train::Recipe& recipe) {
   s.cut = without.cut;
   if (was.kind == train::Strategy::Kind::kParameterServer) return;
   s = {.kind = train::Strategy::Kind::kParameterServer,
-       .exchange = was.exchange,
+       .exchange_periods = was.exchange_periods,
        .period = was.period};
   recipe.train.gradients = {};
 }
@@ -95,7 +95,7 @@ train::TrainerOptions options_with(const train::TrainerOptions& recipe, const st
              ? PolicyOptions::Kind::kAsync
              : static_cast<PolicyOptions::Kind>(std::ranges::find(names, name) - names.begin());
   const bool copies = name == kDownpour || kind == PolicyOptions::Kind::kNSoftsync;
-  if (!copies) out.strategy.exchange = {};
+  if (!copies) out.strategy.exchange_periods = {};
   return out;
 }
 
@@ -106,7 +106,7 @@ std::string problem_of(const train::TrainerOptions& with, const std::string& nam
     const auto rate = train::moving_rate_of(with.elastic, workers);
     return rate.ok() ? "" : rate.status().message() + "; change strategy.moving_rate";
   }
-  if (name == kDownpour && with.strategy.exchange.every_step()) {
+  if (name == kDownpour && with.strategy.exchange_periods.every_step()) {
     return "downpour: is async where pulls or pushes are not in every step; add "
            "strategy.fetch_every=4 strategy.push_every=4";
   }

@@ -141,7 +141,7 @@ plan::ModelShape Chain::split_shape() const {
                                .split_windows = split.windows,
                                .state_crossings = split.state_crossings,
                                .norms = std::move(places.norms),
-                               .place_sum = places.sum};
+                               .spatial_all_reduce = places.sum};
     for (const auto& [name, how] : split.parameters) {
       const auto found = std::ranges::find(segment.parameters, names_[i] + "." + name,
                                            &plan::ParameterShape::name);

@@ -141,15 +141,16 @@ torch::Tensor Graph::forward_together(const torch::Tensor& whole) const {
       if (rounds_.rounds[i] == round && is_here(i)) states[i] = compute(i, x, states).to(type);
     }
     if (round + 1 < rounds_.count()) {
-      exchange(rounds_.exchanges[at(round)], x.size(0), states, exchanges);
+      move_states(rounds_.exchanges[at(round)], x.size(0), states, exchanges);
     }
   }
   const auto last = static_cast<int>(segments_.size()) - 1;
   return exchanges.give_output(states.back(), sizes_of(last, x.size(0)), partition_.owners.back());
 }
 
-void Graph::exchange(const std::vector<plan::StateMessage>& messages, std::int64_t samples,
-                     std::vector<torch::Tensor>& states, tensor::StateExchanges& exchanges) const {
+void Graph::move_states(const std::vector<plan::StateMessage>& messages, std::int64_t samples,
+                        std::vector<torch::Tensor>& states,
+                        tensor::StateExchanges& exchanges) const {
   const int self = ranks()->part().index;
   tensor::StateExchange what;
   std::vector<torch::Tensor> sent;
@@ -167,7 +168,7 @@ void Graph::exchange(const std::vector<plan::StateMessage>& messages, std::int64
       what.received.push_back({.rank = m.from, .sizes = std::move(sizes)});
     }
   }
-  const std::vector<torch::Tensor> arrived = exchanges.exchange(sent, what);
+  const std::vector<torch::Tensor> arrived = exchanges.move_states(sent, what);
   for (std::size_t i = 0; i < received.size(); ++i) states[at(received[i])] = arrived[i];
 }
 

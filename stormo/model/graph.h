@@ -56,8 +56,8 @@ class Graph final : public Segment {
   torch::Tensor compute(std::size_t segment, const torch::Tensor& x,
                         const std::vector<torch::Tensor>& states) const;
   torch::Tensor forward_together(const torch::Tensor& x) const;
-  void exchange(const std::vector<plan::StateMessage>& messages, std::int64_t samples,
-                std::vector<torch::Tensor>& states, tensor::StateExchanges& exchanges) const;
+  void move_states(const std::vector<plan::StateMessage>& messages, std::int64_t samples,
+                   std::vector<torch::Tensor>& states, tensor::StateExchanges& exchanges) const;
   std::vector<torch::Tensor> parameters_of_others() const;
   std::vector<std::int64_t> sizes_of(int segment, std::int64_t samples) const;
 

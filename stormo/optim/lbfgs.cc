@@ -187,11 +187,11 @@ Result<Lbfgs::Outcome> Lbfgs::restart(double lr, VectorSpace& space) {
 
 Result<Lbfgs::Outcome> Lbfgs::converge(VectorSpace& space) {
   has_converged_ = true;
-  STORMO_RETURN_IF_ERROR(settle(space));
+  STORMO_RETURN_IF_ERROR(finish(space));
   return Outcome::kConverged;
 }
 
-Status Lbfgs::settle(VectorSpace& space) {
+Status Lbfgs::finish(VectorSpace& space) {
   if (std::exchange(is_at_accepted_, true)) return {};
   return space.run({set_weights({{1, kAccepted}})}).status();
 }

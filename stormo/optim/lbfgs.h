@@ -48,7 +48,7 @@ class Lbfgs {
   bool has_converged() const { return has_converged_; }
 
   /// The weights become the best ones found, for the end of training.
-  Status settle(VectorSpace& space);
+  Status finish(VectorSpace& space);
 
   /// What a checkpoint needs besides weights and vectors. Empty before the first next().
   std::vector<double> numbers() const;
@@ -56,7 +56,7 @@ class Lbfgs {
   /// be.
   Status check(std::span<const double> numbers) const;
   /// Goes on where numbers() were taken: `space` has the weights and vectors of that moment, or the
-  /// weights of settle(). Before the first next(). The steps that follow are the same, to the bit,
+  /// weights of finish(). Before the first next(). The steps that follow are the same, to the bit,
   /// if the space adds in the same order. Fails as check() does.
   Status resume(std::span<const double> numbers, VectorSpace& space);
 

@@ -22,7 +22,7 @@ enum class ActionKind : std::uint8_t {
   /// Chooses the parts of parameters that this step trains: its gradients, reductions and updates
   /// are of these alone (StepPlan::chosen).
   kChoose,
-  kCount,  ///< adds up the weights of all ranks' gradients; with servers of those of a worker
+  kSumWeights,  ///< adds up the weights of all ranks' gradients; with servers of those of a worker
   // computations, of one micro-batch
   kForward,    ///< of a range of segments
   kLoss,       ///< of the last segment's output; over `axes`, whose ranks have parts of it
@@ -42,10 +42,10 @@ enum class ActionKind : std::uint8_t {
   kAllReduce,         ///< from terms to their weighted average
   kReduceScatter,     ///< as kAllReduce, but each rank gets only its shard
   kReleaseGradients,  ///< frees whole gradients after their reduce_scatter; sends nothing
-  kSumTied,           ///< of parameters that several stages read: from terms to their sum
+  kAllReduceTied,     ///< of parameters that several stages read: from terms to their sum
   /// Of those parameters of the range that the ranks of kTensorAxis do not split, where these have
   /// parts of the positions (StepPlan::sequence_parallel): from terms to their sum.
-  kSumWhole,
+  kAllReduceUnsplit,
   kFindUnused,  ///< finds parameters without gradient on all ranks; they are not updated
   // one copy for the ranks of `axes`, in their memory
   kShareGradients,   ///< a barrier, after which other ranks may read this rank's gradients
@@ -62,7 +62,7 @@ enum class ActionKind : std::uint8_t {
   kAverage,
   /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
   /// this worker's values and the centre, which servers hold, move towards each other.
-  kExchange,
+  kElasticAverage,
   /// Of parameters that diverged over the ranks of `axes`: to their means with those of the two
   /// neighbours on the ring of these ranks. The optimizer's state stays.
   kMix,

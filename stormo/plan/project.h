@@ -22,8 +22,8 @@ inline constexpr const char* kContextAxis = "cp";
 
 /// The axes whose ranks have parts of the places (pixels) of each sample (spatial cut): shares of
 /// the rows, and of the columns. They load the same samples, and exchange halos (Window).
-inline constexpr const char* kRowsAxis = "sh";
-inline constexpr const char* kColumnsAxis = "sw";
+inline constexpr const char* kRowsAxis = "height";
+inline constexpr const char* kColumnsAxis = "width";
 
 /// The axis whose ranks are one worker of parameter servers: they compute parts of its batch, and
 /// the first of them pulls and pushes for all.

@@ -45,7 +45,8 @@ void add(StableHash& h, const ModelShape& model) {
     for (const Window& w : s.split_windows) add(h, "split_window", w);
     for (const auto& exchange : s.state_crossings) add(h, exchange);
     for (const std::int64_t n : s.norms) h.add("norm " + std::to_string(n));
-    if (s.place_sum != 0) h.add("place_sum " + std::to_string(s.place_sum));
+    if (s.spatial_all_reduce != 0)
+      h.add("spatial_all_reduce " + std::to_string(s.spatial_all_reduce));
     h.add(std::uint64_t{s.parameters.size()});
     for (const ParameterShape& p : s.parameters) {
       h.add(p.name);

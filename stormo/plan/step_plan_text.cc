@@ -81,7 +81,7 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
   for (std::size_t i = 0; i < s.norms.size(); ++i) {
     append_field(out, i == 0 ? " norms " : ",", s.norms[i]);
   }
-  if (s.place_sum != 0) append_field(out, " place_sum ", s.place_sum);
+  if (s.spatial_all_reduce != 0) append_field(out, " spatial_all_reduce ", s.spatial_all_reduce);
   out += '\n';
   for (const ParameterShape& p : s.parameters) {
     append_numbered(out, "  parameter ", parameter++);
@@ -243,7 +243,8 @@ SegmentShape read_segment(TextReader& in) {
     s.state_crossings.push_back(read_state_crossings(in));
   }
   if (in.accept("norms")) s.norms = read_sums(in);
-  if (in.accept("place_sum")) s.place_sum = in.integer("a number of elements", 0, INT64_MAX);
+  if (in.accept("spatial_all_reduce"))
+    s.spatial_all_reduce = in.integer("a number of elements", 0, INT64_MAX);
   in.expect_line_end();
   return s;
 }

@@ -105,8 +105,9 @@ class Shard {
   /// change only if c does. `sequence` counts exchanges as pushes: one that was made before changes
   /// nothing. For a shard with policy async. Blocks until it is made, at most until `by`.
   /// kInvalidArgument with another policy.
-  virtual Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
-                                  Deadline by = Deadline::never()) = 0;
+  virtual Result<Pushed> elastic_average(std::span<void* const> own, double alpha,
+                                         std::uint64_t sequence,
+                                         Deadline by = Deadline::never()) = 0;
 
   /// The worker leaves: nobody waits for it any more. `lr`: of an update that this completes.
   /// Returns the number of this change of the shard.

@@ -137,8 +137,8 @@ StateExchanges::StateExchanges(const TensorParallelGroup& ranks, const Tensor& x
   }
 }
 
-std::vector<Tensor> StateExchanges::exchange(const std::vector<Tensor>& states,
-                                             const StateExchange& what) {
+std::vector<Tensor> StateExchanges::move_states(const std::vector<Tensor>& states,
+                                                const StateExchange& what) {
   variable_list inputs = {token_};
   inputs.insert(inputs.end(), states.begin(), states.end());
   // a list of another type would be no list of variables to autograd

@@ -36,8 +36,8 @@ class StateExchanges {
   /// A collective, also in backward: each state goes once to each rank that reads it; in backward
   /// its gradient comes back from there, and those of one state are added up. Returns what this
   /// rank receives, in order; zeros if it is alone. Copies what is sent. Throws Error.
-  std::vector<torch::Tensor> exchange(const std::vector<torch::Tensor>& states,
-                                      const StateExchange& what);
+  std::vector<torch::Tensor> move_states(const std::vector<torch::Tensor>& states,
+                                         const StateExchange& what);
   /// The last one: a collective in forward. Every rank gets the output of the graph, of `sizes`,
   /// from `owner`, which gives it. In backward its gradient is the same on all ranks, so nothing is
   /// sent. Throws Error.

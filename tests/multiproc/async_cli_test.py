@@ -209,7 +209,7 @@ class AsyncTest(TrainTest):
     def test_the_plan_of_workers_that_exchange(self):
         plan = self.stormo("train", "mlp.toml", "-n", "2", ELASTIC, "strategy.period=8", "--dry-run")
         self.assertEqual(plan.returncode, 0, plan.stderr)
-        self.assertIn("exchange 0-3 over dp every 8", plan.stdout)
+        self.assertIn("elastic_average 0-3 over dp every 8", plan.stdout)
         self.assertNotIn("agree", plan.stdout)
 
     def test_what_elastic_averaging_cannot_do_is_refused(self):

@@ -205,7 +205,7 @@ class ModelParallelTest(TrainTest):
             self.lines(*run, "--trace", "run.json")
             steps = steps_of(json.loads((self.folder / "run.json").read_text()))
             for step in steps.values():  # for the gradient of the weight that both read
-                self.assertEqual({e["pid"] for e in step if (e["cat"], e["name"]) == ("wait", "sum_tied")}, {0, 1})
+                self.assertEqual({e["pid"] for e in step if (e["cat"], e["name"]) == ("wait", "all_reduce_tied")}, {0, 1})
             played = self.stormo("plan", "simulate", *run, "--trace", "run.json", "--json")
             self.assertEqual(played.returncode, 0, played.stderr)
             traced = json.loads(played.stdout.splitlines()[-1])["traced"]

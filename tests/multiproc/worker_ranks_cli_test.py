@@ -150,7 +150,7 @@ class WorkerRanksTest(TrainTest):
     def test_the_plan_says_what_a_worker_does(self):
         plan = self.stormo("train", "mlp.toml", "-n", "5", *RANKS, *SERVER, "--dry-run").stdout
         self.assertIn("# step plan of 2 workers of 2 ranks each, beside 1 server process\n", plan)
-        for line in ("mesh dp=2 worker=2\n", "pull 0-3 over dp,worker ", "count\n", "all_reduce 0-3 over worker ",
+        for line in ("mesh dp=2 worker=2\n", "pull 0-3 over dp,worker ", "sum_weights\n", "all_reduce 0-3 over worker ",
                      "push 0-3 over dp ", "agree\n"):
             self.assertIn(line, plan)
         shown = self.stormo("plan", "show", "mlp.toml", "-n", "5", *RANKS, *SERVER).stdout

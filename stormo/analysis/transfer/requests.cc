@@ -95,8 +95,8 @@ class Finder {
       switch (c.to) {
         case Placement::kReplicate: return was_scattered() ? reduce_parts() : average_gradients();
         case Placement::kShard: return flat(GoalKind::kReduceScatter);
-        case Placement::kStaged: return sum_tied();
-        case Placement::kSplit: return sum_whole();
+        case Placement::kStaged: return all_reduce_tied();
+        case Placement::kSplit: return all_reduce_unsplit();
         default: return;  // read in memory, or pushed
       }
     }
@@ -251,7 +251,7 @@ class Finder {
     return out;
   }
 
-  void sum_tied() {
+  void all_reduce_tied() {
     for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
       if (!group.trainable) continue;
       const bool parts_only = was_scattered();
@@ -262,7 +262,7 @@ class Finder {
   }
 
   /// All of one type together.
-  void sum_whole() {
+  void all_reduce_unsplit() {
     std::vector<std::pair<DType, std::int64_t>> elements;
     const auto all = plan::flatten(model_);
     for (int i = a_.range.first; i <= a_.range.last; ++i) {
@@ -372,7 +372,8 @@ class Finder {
         }
       }
       if (backward) continue;
-      add(segment.place_sum * sizes_.samples, sizes_.computes_in.value_or(own_type()), axes);
+      add(segment.spatial_all_reduce * sizes_.samples, sizes_.computes_in.value_or(own_type()),
+          axes);
     }
   }
 

@@ -13,7 +13,7 @@ namespace stormo::analysis {
 /// |-------------------|----------------------------------------------|-----------------------------|
 /// | load              |                                              | batch: shard                |
 /// | choose            | batch; the step says that it chooses         | what the step trains        |
-/// | count             | batch                                        | weights, added up           |
+/// | sum_weights       | batch                                        | weights, added up           |
 /// | forward           | parameters: replicate, shared or pulled; the input | output                |
 /// | loss              | output of the last segment; its axis, where ranks have parts of it | loss  |
 /// | recompute         | as forward; the loss                         | what backward needs of it   |
@@ -25,8 +25,8 @@ namespace stormo::analysis {
 /// | all_reduce        | gradients: partial on its axes; async: weights, unless chosen | gradients: replicate |
 /// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard; its terms |
 /// | release_gradients | the terms of a reduce_scatter                | no terms                    |
-/// | sum_tied          | gradients: partial over the stages that read them | gradients: staged      |
-/// | sum_whole         | gradients of what is not split: partial over tp; not shard | gradients: split |
+/// | all_reduce_tied   | gradients: partial over the stages that read them | gradients: staged      |
+/// | all_reduce_unsplit | gradients of what is not split: partial over tp; not shard | gradients: split |
 /// | find_unused       | gradients: nowhere partial, but over stages  | unused gradients are none   |
 /// | share_gradients   | gradients: partial; optimizer state: shard   | gradients that others read  |
 /// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
@@ -34,7 +34,7 @@ namespace stormo::analysis {
 /// | push              | gradients: partial, unscaled, clipped; once  | no gradients                |
 /// | average           | parameters: diverged at rest, and updated    | parameters: equal, diverged |
 /// |                   | parameters: remote, and the copies updated   | no gradients                |
-/// | exchange          | parameters: diverged at rest; their gradients | parameters: diverged       |
+/// | elastic_average   | parameters: diverged at rest; their gradients | parameters: diverged       |
 /// | norm              | gradients: final                             | norm                        |
 /// | unscale, clip     | norm                                         | a factor of the gradients   |
 /// | update            | gradients: final; parameters, state          | parameters: placed as state |

@@ -25,11 +25,11 @@ struct OneOfStep {
 };
 // in the order in which they are made
 constexpr std::array<OneOfStep, 7> kOnes = {{
-    {Value::kBatch, nullptr, "loads the batch a second time"},
+    {Value::kBatch, "comes before the batch is loaded", "loads the batch a second time"},
     {Value::kChosen, "comes before the parts that the step trains are chosen",
      "chooses a second time", "chooses, but the step says nothing of it"},
-    {Value::kWeights, "comes before the weights are counted", "counts a second time"},
-    {Value::kUnused, nullptr, "looks for unused gradients a second time"},
+    {Value::kWeights, "comes before the weights are added up", "adds up the weights a second time"},
+    {Value::kUnused, "comes before find_unused", "looks for unused gradients a second time"},
     {Value::kNorm, "comes before the norm", "computes the norm a second time",
      "computes a norm that nothing needs"},
     {Value::kUnscaled, "comes before the scale of the loss is undone",
@@ -103,7 +103,8 @@ Status StepWalk::use_values(const Action& a) {
   plan::Values needs = row.needs;
   const bool averages = row.places(Value::kGradients, Placement::kReplicate);
   const bool sums = averages || row.places(Value::kGradients, Placement::kRemote);
-  if ((averages && a.asynchronous && !plan_.chosen) || (sums && has_worker_ranks())) needs.add(Value::kWeights);
+  if ((averages && a.asynchronous && !plan_.chosen) || (sums && has_worker_ranks()))
+    needs.add(Value::kWeights);
   for (const OneOfStep& v : kOnes) {
     if (v.unwanted == nullptr || !row.makes.has(v.value)) continue;
     if (factors_used_) return bad("comes after ", remote_ ? "a push" : "an update");
@@ -247,7 +248,7 @@ Status StepWalk::finish() const {
     }
   }
   if (made_.has(Value::kWeights) && !weights_used_) {
-    return bad("the weights are counted, but nothing needs them");
+    return bad("the weights are added up, but nothing needs them");
   }
   // workers of one rank do not
   const bool alone = has_servers(plan_) && !has_worker_ranks() && model_axes(plan_.mesh).empty();

@@ -62,7 +62,7 @@ Pass sequence_parallel() {
     plan::StepPlan out = in;
     out.strategy += "+sequence_parallel";
     out.sequence_parallel = true;
-    insert_where_complete(out, {.kind = plan::ActionKind::kSumWhole});
+    insert_where_complete(out, {.kind = plan::ActionKind::kAllReduceUnsplit});
     std::erase_if(out.actions, [&](const plan::Action& a) {
       return places(a, plan::Value::kGradients, plan::Placement::kSplit) &&
              !has_whole(out.model, a.range);

@@ -278,7 +278,7 @@ class Merge {
       const plan::Range own = parameters_of(
           out_.model, parts_[at(part_of(schedule_.chunk_order, shape_, stage, chunk))]);
       if (own.size() == 0) continue;
-      sum_tied(out_, own, updates.delay);
+      all_reduce_tied(out_, own, updates.delay);
       out_.actions.push_back({.kind = ActionKind::kUpdate, .range = own, .delay = updates.delay});
     }
   }
@@ -316,10 +316,10 @@ Status merge_stages(const PipelineSchedule& schedule, const PipelineShape& shape
   return Merge(schedule, shape, parts, plan).run();
 }
 
-void sum_tied(plan::StepPlan& plan, plan::Range parameters, int delay) {
+void all_reduce_tied(plan::StepPlan& plan, plan::Range parameters, int delay) {
   for (const int p : tied_parameters(plan.model)) {
     if (p < parameters.first || p > parameters.last) continue;
-    plan.actions.push_back({.kind = ActionKind::kSumTied, .range = {p, p}, .delay = delay});
+    plan.actions.push_back({.kind = ActionKind::kAllReduceTied, .range = {p, p}, .delay = delay});
   }
 }
 

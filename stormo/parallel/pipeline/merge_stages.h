@@ -15,7 +15,7 @@ namespace stormo::parallel {
 Status merge_stages(const PipelineSchedule& schedule, const PipelineShape& shape,
                     const std::vector<plan::Range>& parts, plan::StepPlan& plan);
 
-/// Appends a sum_tied for each trainable parameter of the range that several stages read.
-void sum_tied(plan::StepPlan& plan, plan::Range parameters, int delay = 0);
+/// Appends an all_reduce_tied for each trainable parameter of the range that several stages read.
+void all_reduce_tied(plan::StepPlan& plan, plan::Range parameters, int delay = 0);
 
 }  // namespace stormo::parallel

@@ -139,7 +139,7 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
                                      [](const Action& a) { return row_of(a.kind).micro_batch; });
   out.actions.assign(in.actions.begin(), first);
   STORMO_RETURN_IF_ERROR(merge_stages(how.schedule, shape, parts, out));
-  if (!how.schedule.overlap) sum_tied(out, all_parameters(out.model));
+  if (!how.schedule.overlap) all_reduce_tied(out, all_parameters(out.model));
   for (auto a = last; a != in.actions.end(); ++a) {
     if (how.schedule.overlap && makes(*a, plan::Value::kUpdated))
       continue;  // each stage has its own

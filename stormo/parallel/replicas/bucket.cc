@@ -49,7 +49,7 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, std::int64_t bytes) {
     const bool last_batch = a.micro_batch + 1 == in.micro_batches;
     if (row_of(a.kind).passes_gradient() && last_batch &&
         std::ranges::none_of(out.actions, counts)) {
-      out.actions.push_back({.kind = plan::ActionKind::kCount, .asynchronous = true});
+      out.actions.push_back({.kind = plan::ActionKind::kSumWeights, .asynchronous = true});
     }
     if (!averages(a)) {
       out.actions.push_back(a);

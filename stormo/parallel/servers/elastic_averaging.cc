@@ -37,7 +37,7 @@ Result<plan::StepPlan> draw_to_centre(const plan::StepPlan& in, int workers, int
   std::erase_if(out.actions, [](const Action& a) { return row_of(a.kind).all_batches; });
   const auto update = std::ranges::find_if(
       out.actions, [](const Action& a) { return makes(a, plan::Value::kUpdated); });
-  out.actions.insert(update, {.kind = plan::ActionKind::kExchange,
+  out.actions.insert(update, {.kind = plan::ActionKind::kElasticAverage,
                               .range = all_parameters(in.model),
                               .axes = {kReplicaAxis},
                               .every = period});

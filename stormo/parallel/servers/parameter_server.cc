@@ -28,7 +28,7 @@ using plan::ActionKind;
 using plan::Placement;
 
 /// Of workers that are cut.
-Status check_parts(const plan::StepPlan& in, const Exchange& every, int ranks) {
+Status check_parts(const plan::StepPlan& in, const ExchangePeriods& every, int ranks) {
   if (!data_axes(in.mesh).empty()) {
     return Status(Code::kBadPlan,
                   "parameter_server: workers are cut into stages and slices only; apply it once, "
@@ -45,7 +45,7 @@ Status check_parts(const plan::StepPlan& in, const Exchange& every, int ranks) {
       "leave out worker_ranks, fetch_every and push_every");
 }
 
-Status check(const plan::StepPlan& in, int workers, const Exchange& every, int ranks) {
+Status check(const plan::StepPlan& in, int workers, const ExchangePeriods& every, int ranks) {
   if (every.fetch < 1 || every.push < 1) {
     return invalid_argument("parameter_server: a pull in every " + std::to_string(every.fetch) +
                             " steps and a push in every " + std::to_string(every.push) +
@@ -72,13 +72,13 @@ Status check(const plan::StepPlan& in, int workers, const Exchange& every, int r
 void average_in_worker(plan::StepPlan& p) {
   const auto adds = [](const Action& a) { return row_of(a.kind).adds_gradients; };
   const auto behind = std::find_if(p.actions.rbegin(), p.actions.rend(), adds).base();
-  p.actions.insert(behind, {{.kind = ActionKind::kCount},
+  p.actions.insert(behind, {{.kind = ActionKind::kSumWeights},
                             {.kind = ActionKind::kAllReduce,
                              .range = all_parameters(p.model),
                              .axes = {plan::kWorkerAxis}}});
 }
 
-Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchange& every,
+Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const ExchangePeriods& every,
                              int ranks) {
   STORMO_RETURN_IF_ERROR(check(in, workers, every, ranks));
   plan::StepPlan out = in;
@@ -158,7 +158,7 @@ Pass overlap_exchange() {
   return [](const plan::StepPlan& in) -> Result<plan::StepPlan> { return overlap(in); };
 }
 
-Pass parameter_server(int workers, Exchange every, int ranks) {
+Pass parameter_server(int workers, ExchangePeriods every, int ranks) {
   return [=](const plan::StepPlan& in) { return serve(in, workers, every, ranks); };
 }
 

@@ -5,14 +5,14 @@
 namespace stormo::parallel {
 
 /// How often a worker of parameter servers exchanges with them, in steps.
-struct Exchange {
+struct ExchangePeriods {
   int fetch = 1;
   int push = 1;
   /// Workers train by themselves, each with an optimizer of its own, and servers average.
   bool averages = false;
   /// Whether what workers pull changes by what they push alone.
   bool every_step() const { return !averages && fetch == 1 && push == 1; }
-  bool operator==(const Exchange&) const = default;
+  bool operator==(const ExchangePeriods&) const = default;
 };
 
 /// Data parallelism with parameter servers: the trainable parameters and their optimizer state lie
@@ -42,7 +42,7 @@ struct Exchange {
 /// computes its part of the worker's batch. The first one pulls and sends the others what it got,
 /// they average their gradients, and the first one pushes the average. The ranks of a worker agree
 /// on the end of the step.
-Pass parameter_server(int workers, Exchange every = {}, int ranks = 1);
+Pass parameter_server(int workers, ExchangePeriods every = {}, int ranks = 1);
 
 /// After parameter_server(), for servers behind connections: the pull and the push become
 /// asynchronous ones of each segment, which overlap with computing. A segment waits for its own

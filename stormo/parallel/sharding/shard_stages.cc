@@ -67,12 +67,12 @@ class StageSharder {
     const plan::ActionRow& row = row_of(a.kind);
     const bool computes = row.range == plan::RangeOf::kSegments && !row.moves();
     if (computes && !row.recomputes()) return compute(a);
-    if (all_reduces(row)) return;  // of shards: see settle()
+    if (all_reduces(row)) return;  // of shards: see drain()
     const bool uses_all = row.makes.has(Value::kNorm) || row.makes.has(Value::kUpdated) ||
                           row.places(Value::kGradients, Placement::kStaged);
     if (uses_all) end_reductions();
     out_.push_back(a);
-    if (row.makes.has(Value::kBatch)) out_.push_back({.kind = ActionKind::kCount});
+    if (row.makes.has(Value::kBatch)) out_.push_back({.kind = ActionKind::kSumWeights});
     if (row.makes.has(Value::kOutputGradient)) reduce_complete(stage_of(a.range.last));
     if (row.makes.has(Value::kNorm)) out_.back().axes.emplace_back(kShardAxis);
     if (row.makes.has(Value::kUpdated)) release_terms();
@@ -141,11 +141,11 @@ class StageSharder {
     for (const int unit : std::exchange(complete_[stage], {})) {
       emit(ActionKind::kReduceScatter, units_[at(unit)], how_.prefetch > 0);
       under_way.push_back(unit);
-      if (under_way.size() > at(how_.prefetch)) settle(under_way);
+      if (under_way.size() > at(how_.prefetch)) drain(under_way);
     }
   }
   /// What follows the oldest reduction.
-  void settle(std::deque<int>& under_way) {
+  void drain(std::deque<int>& under_way) {
     const Unit& unit = units_[at(under_way.front())];
     under_way.pop_front();
     if (how_.stage > 1) out_.push_back({.kind = ActionKind::kReleaseGradients, .range = unit.own});
@@ -158,7 +158,7 @@ class StageSharder {
   void end_reductions() {
     if (std::exchange(reduced_, true)) return;
     for (auto& [stage, under_way] : reducing_) {
-      while (!under_way.empty()) settle(under_way);
+      while (!under_way.empty()) drain(under_way);
     }
     out_.push_back({.kind = ActionKind::kFindUnused});
   }

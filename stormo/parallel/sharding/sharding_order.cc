@@ -87,7 +87,7 @@ void ShardingOrder::begin_pass(bool reduces) {
   consumed_.clear();
   for (Segment& s : segments_) s.done = false;
   reduces_ = reduces;
-  if (reduces_) emit_({.kind = ActionKind::kCount});
+  if (reduces_) emit_({.kind = ActionKind::kSumWeights});
 }
 
 void ShardingOrder::before_backward(const Call& call) {
@@ -131,13 +131,13 @@ void ShardingOrder::complete(int s) {
     emit(ActionKind::kReduceScatter, s, asynchronous());
     at(s).held = how_.stage == 1;
     reducing_.push_back(s);
-    if (reducing_.size() > static_cast<std::size_t>(how_.prefetch)) settle();
+    if (reducing_.size() > static_cast<std::size_t>(how_.prefetch)) drain();
   }
   release(s);
 }
 
 /// What follows the oldest reduction: its terms go, and its outcome is a term of the replicas'.
-void ShardingOrder::settle() {
+void ShardingOrder::drain() {
   const int s = reducing_.front();
   reducing_.pop_front();
   if (how_.stage > 1) emit(ActionKind::kReleaseGradients, s, false);
@@ -151,7 +151,7 @@ void ShardingOrder::settle() {
 
 void ShardingOrder::end_pass() {
   complete_after(-2);  // all
-  while (!reducing_.empty()) settle();
+  while (!reducing_.empty()) drain();
   for (int s = 0; s < size(); ++s) release(s);
   for (const std::int64_t number : consumed_) calls_.erase(number);
   if (!reduces_) return;

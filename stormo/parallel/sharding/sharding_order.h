@@ -77,7 +77,7 @@ class ShardingOrder {
   void complete_after(std::int64_t number);
   std::vector<std::int64_t> first_uses() const;
   void complete(int segment);
-  void settle();
+  void drain();
 
   Sharding how_;
   Emit emit_;

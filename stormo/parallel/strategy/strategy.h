@@ -33,10 +33,10 @@ struct Strategy {
     kHostShared,  ///< one for each host
     kSharded,     ///< kFsdp: a shard for each rank, even if host-shared is possible
   } parameters = Parameters::kAuto;
-  int stage = 3;           ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
-  bool hybrid = false;     ///< kFsdp: shard inside hosts, replicate across them
-  Exchange exchange = {};  ///< kParameterServer: how often workers pull and push
-  int worker_ranks = 1;    ///< kParameterServer: neighbouring ranks that are one worker
+  int stage = 3;        ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
+  bool hybrid = false;  ///< kFsdp: shard inside hosts, replicate across them
+  ExchangePeriods exchange_periods = {};  ///< kParameterServer: how often workers pull and push
+  int worker_ranks = 1;  ///< kParameterServer: neighbouring ranks that are one worker
   /// kParameterAveraging, kElasticAveraging, servers that average: steps from one to the next.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;

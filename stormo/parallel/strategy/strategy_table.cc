@@ -69,8 +69,9 @@ void draw_to_centre(Passes& passes, const Strategy& s, const Job&, int copies) {
 }
 
 void serve(Passes& passes, const Strategy& s, const Job& job, int copies) {
-  passes.push_back(parameter_server(copies, s.exchange, s.worker_ranks));
-  if (!job.step.overlap_exchange || !s.exchange.every_step() || ranks_of_worker(s) > 1) return;
+  passes.push_back(parameter_server(copies, s.exchange_periods, s.worker_ranks));
+  if (!job.step.overlap_exchange || !s.exchange_periods.every_step() || ranks_of_worker(s) > 1)
+    return;
   passes.push_back(by_segment());
   passes.push_back(overlap_exchange());
 }
@@ -165,10 +166,10 @@ Status check_served_parts(const Strategy& s, const Job& job) {
           "tensor, or take an optimizer other than lars and lamb");
   require(!overlaps_steps(s), "pushes after whole steps, and those of schedule '" + s.schedule +
                                   "' overlap: leave out schedule, or use 'ddp'");
-  require(s.exchange.averages || s.exchange.every_step(),
+  require(s.exchange_periods.averages || s.exchange_periods.every_step(),
           "has parts of workers that pull and push in every step: leave out fetch_every and "
           "push_every, or pipeline and tensor");
-  require(!s.exchange.averages,
+  require(!s.exchange_periods.averages,
           "has servers that average workers of one rank: leave out pipeline and tensor, or use "
           "'parameter_averaging'");
   return require.wrong().empty() ? Status() : refuse(s, require.wrong());

@@ -149,10 +149,11 @@ Status check_places(const StepPlan& p) {
   }
   const std::vector<std::string> axes = place_axes(p.mesh);
   if (axes.empty()) return {};
-  const auto sums =
-      std::ranges::count_if(segments, [](const SegmentShape& s) { return s.place_sum != 0; });
+  const auto sums = std::ranges::count_if(
+      segments, [](const SegmentShape& s) { return s.spatial_all_reduce != 0; });
   if (sums != 1) {
-    return bad(sums, " segments have a place_sum; with an axis '", axes.front(), "' one has");
+    return bad(sums, " segments have a spatial_all_reduce; with an axis '", axes.front(),
+               "' one has");
   }
   if (segments.front().windows.empty()) {
     return bad("the first segment has no window, so nothing says what parts samples have");

@@ -57,7 +57,7 @@ ModelShape without_unused_forms(ModelShape model, const ParallelForms& how) {
     if (!how.places) {
       s.windows.clear();
       s.norms.clear();
-      s.place_sum = 0;
+      s.spatial_all_reduce = 0;
     }
     if (how.slices) continue;
     s.sums = {};
@@ -70,8 +70,8 @@ ModelShape without_unused_forms(ModelShape model, const ParallelForms& how) {
 }
 
 int segments_of_places(const ModelShape& model) {
-  const auto last =
-      std::ranges::find_if(model.segments, [](const SegmentShape& s) { return s.place_sum != 0; });
+  const auto last = std::ranges::find_if(
+      model.segments, [](const SegmentShape& s) { return s.spatial_all_reduce != 0; });
   return last == model.segments.end() ? 0 : static_cast<int>(last - model.segments.begin()) + 1;
 }
 

@@ -133,7 +133,7 @@ struct SegmentShape {
   std::vector<std::int64_t> norms = {};
   /// Elements per sample that the ranks of kRowsAxis and kColumnsAxis add up in forward: the input
   /// is the last one of which they have parts, the output is whole. One segment has that.
-  std::int64_t place_sum = 0;
+  std::int64_t spatial_all_reduce = 0;
   bool operator==(const SegmentShape&) const = default;
 };
 
@@ -154,7 +154,7 @@ struct ParallelForms {
 ModelShape without_unused_forms(ModelShape model, const ParallelForms& how);
 
 /// The first segments, whose input is in parts where ranks have parts of the places; 0: the model
-/// has no place_sum.
+/// has no spatial_all_reduce.
 int segments_of_places(const ModelShape& model);
 
 /// Number of parameters of all segments; at most INT_MAX by the limits of the text form.

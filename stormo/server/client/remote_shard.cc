@@ -36,9 +36,9 @@ RemoteShard::RemoteShard(std::shared_ptr<DataLink> link, std::uint32_t number,
 }
 
 // What was begun has borrowed memory.
-RemoteShard::~RemoteShard() { settle(); }
+RemoteShard::~RemoteShard() { drain(); }
 
-void RemoteShard::settle() {
+void RemoteShard::drain() {
   arrived_.reset();
   if (read_) (void)link_->finish(std::exchange(read_, nullptr));
   for (const auto& part : std::exchange(parts_, {})) (void)link_->finish(part);
@@ -254,8 +254,8 @@ Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline
 
 // The new values come into the copy that is not in use: until they are all there, the worker's own
 // ones stay what they are, and may be sent again.
-Result<Shard::Pushed> RemoteShard::exchange(std::span<void* const> own, double alpha,
-                                            std::uint64_t sequence, Deadline by) {
+Result<Shard::Pushed> RemoteShard::elastic_average(std::span<void* const> own, double alpha,
+                                                   std::uint64_t sequence, Deadline by) {
   DataRequest asked = request(DataOp::kExchange, by);
   asked.sequence = sequence;
   asked.alpha = alpha;
@@ -272,14 +272,14 @@ Result<Shard::Pushed> RemoteShard::exchange(std::span<void* const> own, double a
 }
 
 Result<std::uint64_t> RemoteShard::leave(double lr) {
-  settle();
+  drain();
   DataRequest asked = request(DataOp::kLeave);
   asked.lr = lr;
   return link_->ask<std::uint64_t>(std::move(asked));
 }
 
 Result<Shard::Joined> RemoteShard::join() {
-  settle();
+  drain();
   return link_->ask<Joined>(request(DataOp::kJoin));
 }
 

@@ -39,8 +39,8 @@ class RemoteShard final : public Shard {
   Result<View> save(
       const std::function<void(std::size_t piece, const PieceArrays&)>& copy) override;
   Result<Pushed> push(const PushedGradient& gradient, Deadline by) override;
-  Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
-                          Deadline by) override;
+  Result<Pushed> elastic_average(std::span<void* const> own, double alpha, std::uint64_t sequence,
+                                 Deadline by) override;
   Result<std::uint64_t> leave(double lr) override;
   Result<Joined> join() override;
   Result<protocol::ShardState> state() const override;
@@ -52,7 +52,7 @@ class RemoteShard final : public Shard {
   std::byte* weights(std::size_t piece) const;
   ByteRanges all_weights() const;
   /// Waits for what was begun, and forgets its result.
-  void settle();
+  void drain();
   /// The reply goes to the copy of the weights that is not in use.
   std::shared_ptr<DataCall> start_view(DataRequest request);
   Result<View> take_view(const Result<std::string>& reply);

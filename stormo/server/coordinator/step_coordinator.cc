@@ -47,11 +47,11 @@ Status StepCoordinator::run() {
     }
     const std::lock_guard lock(updating_);
     STORMO_RETURN_IF_ERROR(update(step));
-    if (++step == options_.terms.steps) STORMO_RETURN_IF_ERROR(settle());
+    if (++step == options_.terms.steps) STORMO_RETURN_IF_ERROR(finish_optimizer());
     STORMO_RETURN_IF_ERROR(ledger.advance(step));
   }
   const std::lock_guard lock(updating_);
-  return settle();
+  return finish_optimizer();
 }
 
 std::vector<double> StepCoordinator::numbers() const {
@@ -68,6 +68,8 @@ Status StepCoordinator::update(std::uint64_t step) {
   return {};
 }
 
-Status StepCoordinator::settle() { return lbfgs_ ? lbfgs_->settle(*options_.servers) : Status(); }
+Status StepCoordinator::finish_optimizer() {
+  return lbfgs_ ? lbfgs_->finish(*options_.servers) : Status();
+}
 
 }  // namespace stormo::server

@@ -52,7 +52,7 @@ class StepCoordinator {
  private:
   Status run();
   Status update(std::uint64_t step);
-  Status settle();
+  Status finish_optimizer();
 
   Options options_;
   std::mutex updating_;                // held from the update of a step to the begin of the next

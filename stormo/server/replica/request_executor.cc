@@ -174,7 +174,7 @@ Result<std::string> RequestExecutor::execute(const DataRequest& request, const P
     case DataOp::kLook: return read(request, answer, by);
     case DataOp::kPush: return push(request, payload, by);
     case DataOp::kPart: take_part(request); return std::string();
-    case DataOp::kExchange: return exchange(request, payload, answer, by);
+    case DataOp::kExchange: return elastic_average(request, payload, answer, by);
     case DataOp::kSave: return save(request, answer);
     case DataOp::kSet: STORMO_RETURN_IF_ERROR(set(request, payload)); return std::string();
     case DataOp::kLeave: return encoded(of.leave(request.lr));
@@ -273,8 +273,9 @@ Result<std::string> RequestExecutor::push(const DataRequest& request, const Payl
 
 // The new values are kept with the answer: another shard's gradient may be received before the
 // worker asks for them again.
-Result<std::string> RequestExecutor::exchange(const DataRequest& request, const Payload& payload,
-                                              Answer& answer, Deadline by) {
+Result<std::string> RequestExecutor::elastic_average(const DataRequest& request,
+                                                     const Payload& payload, Answer& answer,
+                                                     Deadline by) {
   for (const std::span<const std::byte> array : payload) {
     answer.values.insert(answer.values.end(), array.begin(), array.end());
   }
@@ -282,7 +283,7 @@ Result<std::string> RequestExecutor::exchange(const DataRequest& request, const 
   std::byte* values = answer.values.data();
   for (const auto& array : payload) own.push_back(std::exchange(values, values + array.size()));
   const Result<Shard::Pushed> pushed =
-      shard(request).exchange(own, request.alpha, request.sequence, by);
+      shard(request).elastic_average(own, request.alpha, request.sequence, by);
   if (!pushed.ok()) {
     answer.values.clear();
     return pushed.status();

@@ -78,8 +78,8 @@ class RequestExecutor {
  private:
   Result<std::string> read(const DataRequest& request, Answer& answer, Deadline by);
   void take_changes(const DataRequest& request, Answer& answer, ViewHead& head) const;
-  Result<std::string> exchange(const DataRequest& request, const Payload& payload, Answer& answer,
-                               Deadline by);
+  Result<std::string> elastic_average(const DataRequest& request, const Payload& payload,
+                                      Answer& answer, Deadline by);
   Result<std::string> push(const DataRequest& request, const Payload& payload, Deadline by);
   Result<std::string> save(const DataRequest& request, Answer& answer);
   Status set(const DataRequest& request, const Payload& payload);

@@ -279,8 +279,9 @@ Result<ShardState> InPlaceShard::state() const {
   return out;
 }
 
-Result<Shard::Pushed> InPlaceShard::exchange(std::span<void* const> /*own*/, double /*alpha*/,
-                                             std::uint64_t /*sequence*/, Deadline /*by*/) {
+Result<Shard::Pushed> InPlaceShard::elastic_average(std::span<void* const> /*own*/,
+                                                    double /*alpha*/, std::uint64_t /*sequence*/,
+                                                    Deadline /*by*/) {
   return invalid_argument(
       "an exchange with a shard that changes in place: what one gains the other would not lose; "
       "use updates = \"versions\"");

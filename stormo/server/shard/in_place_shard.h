@@ -51,8 +51,8 @@ class InPlaceShard final : public HostShard {
   /// changed.
   Result<Pushed> push(const PushedGradient& gradient, Deadline by = Deadline::never()) override;
   /// kInvalidArgument: while others push, the shard would not lose what the worker gains.
-  Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
-                          Deadline by = Deadline::never()) override;
+  Result<Pushed> elastic_average(std::span<void* const> own, double alpha, std::uint64_t sequence,
+                                 Deadline by = Deadline::never()) override;
   Result<std::uint64_t> leave(double lr) override;
   Result<Joined> join() override;
   /// Counts of workers that push meanwhile may belong to different moments.

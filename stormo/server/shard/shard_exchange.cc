@@ -16,8 +16,8 @@ namespace stormo::server {
 using protocol::PushAction;
 using protocol::PushDecision;
 
-Result<Shard::Pushed> SharedShard::exchange(std::span<void* const> own, double alpha,
-                                            std::uint64_t sequence, Deadline by) {
+Result<Shard::Pushed> SharedShard::elastic_average(std::span<void* const> own, double alpha,
+                                                   std::uint64_t sequence, Deadline by) {
   STORMO_RETURN_IF_ERROR(status());
   const protocol::Push push{.worker = worker_, .sequence = sequence};
   const protocol::Policy& policy = *options_.policy;

@@ -76,7 +76,7 @@ void SharedShard::combine(const View& weights, const optim::VectorStep& step, st
 
 // A push that is dropped meanwhile does not free the sums. Returns the mean loss.
 Result<double> SharedShard::take_gradient(const optim::VectorStep& step) {
-  STORMO_ASSIGN_OR_RETURN(const Lease lease, hold());
+  STORMO_ASSIGN_OR_RETURN(const Lease lease, use_current_copies());
   const double share = lease.state.pending_weight > 0 ? 1 / lease.state.pending_weight : 0;
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     const ShardPiece& piece = pieces()[i];

@@ -200,7 +200,7 @@ void SharedShard::release(const Lease& lease, bool holds_copies) {
 }
 
 // Under the lease the current copies are marked as used; then others go on with other copies.
-Result<SharedShard::Lease> SharedShard::hold() {
+Result<SharedShard::Lease> SharedShard::use_current_copies() {
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
     Commit used = lease.from;
@@ -217,7 +217,7 @@ Result<SharedShard::Lease> SharedShard::hold() {
 Result<Shard::View> SharedShard::save(
     const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
   STORMO_RETURN_IF_ERROR(status());
-  STORMO_ASSIGN_OR_RETURN(const Lease held, hold());
+  STORMO_ASSIGN_OR_RETURN(const Lease held, use_current_copies());
   memory_.cell(worker_).pin.store(held.from.weights + 1, std::memory_order_seq_cst);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     PieceArrays arrays = memory_.arrays(held.from, i);

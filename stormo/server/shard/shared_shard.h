@@ -75,8 +75,8 @@ class SharedShard : public HostShard {
       const std::function<void(std::size_t piece, const PieceArrays&)>& copy) override;
   Result<Pushed> push(const PushedGradient& gradient, Deadline by = Deadline::never()) override;
   /// Needs memory for the worker's new values, as large as the shard, until this object ends.
-  Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
-                          Deadline by = Deadline::never()) override;
+  Result<Pushed> elastic_average(std::span<void* const> own, double alpha, std::uint64_t sequence,
+                                 Deadline by = Deadline::never()) override;
   Result<std::uint64_t> leave(double lr) override;
   Result<Joined> join() override;
   Result<protocol::ShardState> state() const override;
@@ -122,7 +122,7 @@ class SharedShard : public HostShard {
   /// Makes `lease.to` current. False if the lease was lost; then nothing has changed.
   bool commit(Lease& lease);
   /// Not to write: the copies of `from` stay what they are until release(), while others write.
-  Result<Lease> hold();
+  Result<Lease> use_current_copies();
   /// `holds_copies`: they stay in use.
   void release(const Lease& lease, bool holds_copies = false);
   /// Tells others that this writer is at work.

@@ -48,7 +48,7 @@ struct BackwardHooks::Hooks {
 
 BackwardHooks::BackwardHooks(std::vector<torch::Tensor> parameters, Events events)
     : events_(std::move(events)), hooks_(std::make_unique<Hooks>()) {
-  follow(std::move(parameters));
+  set_tensors(std::move(parameters));
 }
 
 BackwardHooks::~BackwardHooks() { unhook(); }
@@ -57,7 +57,7 @@ void BackwardHooks::unhook() {
   for (Hooks::Hook& hook : hooks_->list) hook.remove();
 }
 
-void BackwardHooks::follow(std::vector<torch::Tensor> parameters) {
+void BackwardHooks::set_tensors(std::vector<torch::Tensor> parameters) {
   unhook();
   hooks_->list.clear();
   for (torch::Tensor& p : parameters)

@@ -36,7 +36,7 @@ class BackwardHooks {
   BackwardHooks(const BackwardHooks&) = delete;
 
   /// Observes these instead. Call it between passes only, as renew().
-  void follow(std::vector<torch::Tensor> parameters);
+  void set_tensors(std::vector<torch::Tensor> parameters);
   /// Hooks the nodes that parameters have got since the last call; true if there were any. Costs
   /// about 0.1 us for each parameter.
   bool renew();

@@ -50,7 +50,7 @@ bool WeightVersions::is_held(std::size_t parameter, const torch::Tensor& memory)
   });
 }
 
-void WeightVersions::settle() {
+void WeightVersions::drain() {
   const torch::NoGradGuard no_grad;
   auto values = std::make_shared<Values>(*newest_);
   for (std::size_t i = 0; i < original_.size(); ++i) {

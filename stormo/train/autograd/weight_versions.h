@@ -34,7 +34,7 @@ class WeightVersions {
   void begin_update(std::size_t first, std::size_t last);
   /// Gives the parameters the memory that they had in the beginning, with the newest values.
   /// Nobody holds a version.
-  void settle();
+  void drain();
 
   /// While it lives, the parameters are those of a version, for forward and backward.
   class Use {

@@ -41,12 +41,12 @@ std::shared_ptr<model::Chain> SegmentParts::chain_of(
 VisitTensors SegmentParts::tensors() const {
   return [this](const auto& visit) {
     int at = kNone;
-    std::shared_ptr<void> readable;
+    GatheredParameters readable;
     for (const auto& [name, tensor] : named_state(chain_)) {
       const int segment = segment_of(chain_, name);
       if (segment != std::exchange(at, segment)) {
         readable.reset();
-        if (segment != kNone) readable = store_.readable_segments({segment, segment});
+        if (segment != kNone) readable = store_.gather_segments({segment, segment});
       }
       visit(name, tensor);
     }
@@ -57,7 +57,7 @@ std::size_t SegmentParts::forward(std::vector<torch::Tensor>& inputs) const {
   std::size_t largest = 0;
   for (std::size_t s = 0; s < chain_.segments().size(); ++s) {
     const auto number = static_cast<int>(s);
-    const std::shared_ptr<void> readable = store_.readable_segments({number, number});
+    const GatheredParameters readable = store_.gather_segments({number, number});
     for (torch::Tensor& x : inputs) {
       x = chain_.segments()[s]->forward(std::move(x));
       largest = std::max(largest, static_cast<std::size_t>(x.nbytes()));

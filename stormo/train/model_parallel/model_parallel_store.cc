@@ -232,8 +232,8 @@ const ModelParallelStore::Parameter& ModelParallelStore::parameter(std::string_v
   return parameters_[numbers_.find(name)->second];
 }
 
-void ModelParallelStore::follow(const plan::StepPlan& plan) {
-  own_->follow(without_sums(plan));
+void ModelParallelStore::set_plan(const plan::StepPlan& plan) {
+  own_->set_plan(without_sums(plan));
   requests_ = analysis::PlanRequests(plan);
 }
 
@@ -245,15 +245,16 @@ Status ModelParallelStore::perform(const plan::Action& action, double weight) {
     STORMO_RETURN_IF_ERROR(give_whole_values());
     return give_tied_values();
   }
-  STORMO_RETURN_IF_ERROR(places(action, plan::Value::kGradients, plan::Placement::kSplit)
-                             ? sum_whole(action)
-                             : sum_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
+  STORMO_RETURN_IF_ERROR(
+      places(action, plan::Value::kGradients, plan::Placement::kSplit)
+          ? all_reduce_unsplit(action)
+          : all_reduce_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
   done(action);
   return {};
 }
 
 // All of one type together. The ranks computed the same samples, so the same gradients are there.
-Status ModelParallelStore::sum_whole(const plan::Action& action) {
+Status ModelParallelStore::all_reduce_unsplit(const plan::Action& action) {
   std::map<DType, std::vector<comm::Buffer>> terms;
   for (int i = action.range.first; i <= action.range.last; ++i) {
     const Parameter& p = parameters_[static_cast<std::size_t>(i)];
@@ -310,7 +311,7 @@ std::vector<std::size_t> ModelParallelStore::read_by(plan::Range segments) const
 void ModelParallelStore::gather(plan::Range segments) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::size_t> read = read_by(segments);
-  whole_shards_ = own_->readable_segments(segments);
+  whole_shards_ = own_->gather_segments(segments);
   throw_if_error(give_whole_values());
   if (split_) join_slices(read);
   compute_alone(segments, true);
@@ -368,11 +369,11 @@ void ModelParallelStore::release(plan::Range segments) {
   compute_alone(segments, false);
 }
 
-std::shared_ptr<void> ModelParallelStore::readable_segments(plan::Range segments) {
+GatheredParameters ModelParallelStore::gather_segments(plan::Range segments) {
   return std::make_shared<Shown>(*this, segments);
 }
 
-std::shared_ptr<void> ModelParallelStore::readable() { return readable_segments(all()); }
+GatheredParameters ModelParallelStore::gather() { return gather_segments(all()); }
 
 void ModelParallelStore::keep_values() {
   own_->keep_values();

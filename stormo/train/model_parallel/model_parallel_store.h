@@ -27,7 +27,7 @@ namespace stormo::train {
 /// Of these a parameter that several stages read is the first one's, and one that is not split the
 /// first rank's of its stage, which gives the others the values that it pulls. Between steps,
 /// parameters of other stages have no memory, and the module has slices in place of split
-/// parameters; readable() gathers the whole.
+/// parameters; gather() gathers the whole.
 class ModelParallelStore final : public ParameterStore {
  public:
   /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all
@@ -41,7 +41,7 @@ class ModelParallelStore final : public ParameterStore {
                      const MaterializeSegment& bring = {}, const Serve& serve = {});
   ~ModelParallelStore() override;
 
-  void follow(const plan::StepPlan& plan) override;
+  void set_plan(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override { own_->begin_backward(last); }
   Status perform(const plan::Action& action, double weight) override;
   Status make_readable(plan::Range segments) override { return own_->make_readable(segments); }
@@ -50,8 +50,8 @@ class ModelParallelStore final : public ParameterStore {
     return own_->update(range, rate);
   }
   void zero_grad() override;
-  std::shared_ptr<void> readable() override;
-  std::shared_ptr<void> readable_segments(plan::Range segments) override;
+  GatheredParameters gather() override;
+  GatheredParameters gather_segments(plan::Range segments) override;
   void keep_values() override;
   Optimizer& optimizer() override { return own_->optimizer(); }
   std::vector<TensorPiece> pieces() const override;
@@ -103,11 +103,11 @@ class ModelParallelStore final : public ParameterStore {
   std::vector<std::size_t> read_by(plan::Range segments) const;
   void join_slices(const std::vector<std::size_t>& parameters);
   void compute_alone(plan::Range segments, bool alone);
-  Status sum_tied(Parameter& p);
+  Status all_reduce_tied(Parameter& p);
   /// `gradient` is this stage's term, and becomes the sum over the stages that have the parameter.
   Status sum_over_stages(const Parameter& p, torch::Tensor& gradient);
   Result<torch::Tensor> receive_tied(int stage, StageLink::Key key, torch::IntArrayRef like);
-  Status sum_whole(const plan::Action& action);
+  Status all_reduce_unsplit(const plan::Action& action);
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
                  const OptimizerOptions& options);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,

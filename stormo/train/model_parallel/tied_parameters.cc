@@ -15,7 +15,7 @@ constexpr StageLink::Key kTiedValues = kTied | StageLink::Key{1} << 62;
 }  // namespace
 
 // All stages cut such a parameter alike, so a rank has the same part of it as its counterparts.
-Status ModelParallelStore::sum_tied(Parameter& p) {
+Status ModelParallelStore::all_reduce_tied(Parameter& p) {
   const torch::NoGradGuard no_grad;
   if (shards_ != nullptr) {
     torch::Tensor* const part = shards_->gradient_of(p.named.name);
@@ -90,7 +90,7 @@ Result<torch::Tensor> ModelParallelStore::receive_tied(int stage, StageLink::Key
   STORMO_ASSIGN_OR_RETURN(torch::Tensor tensor, link_->receive(stage, key));
   if (sink() != nullptr) {
     sink()->record({.lane = Lane::kWait,
-                    .name = to_string(plan::ActionKind::kSumTied),
+                    .name = to_string(plan::ActionKind::kAllReduceTied),
                     .start = begun,
                     .end = std::chrono::steady_clock::now()});
   }

@@ -27,13 +27,13 @@ class LbfgsOptimizer final : public Optimizer {
   Status step(const StepRate& rate, std::size_t first, std::size_t last) override;
   using Optimizer::step;
   bool has_converged() const override { return method_.has_converged(); }
-  Status settle() override { return method_.settle(vectors_); }
+  Status finish() override { return method_.finish(vectors_); }
 
   /// "optimizer.<vector>.<parameter>", see optim::Lbfgs::vector_names(), and kLbfgsNumbers. Empty
   /// before the first step.
   std::map<std::string, torch::Tensor> state() const override;
   /// An empty state: the history begins anew. Sets the parameters to those of the next step, if
-  /// they were those of settle(). kInvalidArgument also for another history or weight_decay.
+  /// they were those of finish(). kInvalidArgument also for another history or weight_decay.
   Status load_state(const std::map<std::string, torch::Tensor>& state) override;
 
  private:

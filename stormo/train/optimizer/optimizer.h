@@ -50,7 +50,7 @@ class Optimizer {
   /// Whether steps change nothing any more.
   virtual bool has_converged() const { return false; }
   /// No step follows: of an optimizer that searches, the parameters become the best ones found.
-  virtual Status settle() { return {}; }
+  virtual Status finish() { return {}; }
 
   /// Sets the gradients to undefined, so that autograd allocates new ones instead of adding into
   /// them.

@@ -49,6 +49,9 @@ struct MadeFor {
   bool worker_copies = false;  ///< a worker of servers trains a copy of its own
 };
 
+/// Keeps gathered parameters readable while it lives; null: they always are.
+using GatheredParameters = std::shared_ptr<void>;
+
 /// What a rank holds of a model and its optimizer's state between steps: it is read, saved and
 /// resumed from. All functions are collectives unless noted otherwise.
 class HeldState {
@@ -60,9 +63,9 @@ class HeldState {
   /// While the result lives, the module's parameters are whole and equal on all ranks, and its own
   /// forward can be used. Between steps only; no step may start while it lives. It does not change
   /// what is trained later.
-  virtual std::shared_ptr<void> readable() { return nullptr; }
+  virtual GatheredParameters gather() { return nullptr; }
   /// The same for the parameters that `segments` read, and their forward. One range at a time.
-  virtual std::shared_ptr<void> readable_segments(plan::Range /*segments*/) { return readable(); }
+  virtual GatheredParameters gather_segments(plan::Range /*segments*/) { return gather(); }
   /// Makes the module keep its values after this object is destroyed; otherwise they are undefined
   /// then, unless always_readable(). No training is possible afterwards.
   virtual void keep_values() {}
@@ -79,7 +82,7 @@ class HeldState {
   /// What codecs of gradients have lost on this rank and keep for the next step, by what it is of;
   /// copies. Not a collective.
   virtual TensorMap residuals() const { return {}; }
-  /// Before follow(): goes on with these, as far as the plan cuts gradients alike. Not a
+  /// Before set_plan(): goes on with these, as far as the plan cuts gradients alike. Not a
   /// collective.
   virtual void keep_residuals(TensorMap /*kept*/) {}
 
@@ -88,7 +91,7 @@ class HeldState {
   /// pieces() and load_state().
   bool whole() const { return whole_; }
   /// Whether the module's parameters can be read at any time between steps. Otherwise they can be
-  /// read only while the object that readable() returns lives.
+  /// read only while the object that gather() returns lives.
   bool always_readable() const { return always_readable_; }
 
  protected:
@@ -142,7 +145,7 @@ struct ModelCut {
 /// Where ranks get parts of a model, a store can be made of a module without values:
 /// MaterializeSegment brings those of one segment at a time, of which the rank keeps its part.
 /// After every step the values are equal on all ranks; where parameters diverge, after every
-/// kAverage; with a centre, while readable() shows it.
+/// kAverage; with a centre, while gather() shows it.
 class ParameterStore : public HeldState {
  public:
   /// Sets the function that is called for each action when it is done. Not a collective.
@@ -156,7 +159,7 @@ class ParameterStore : public HeldState {
   const std::optional<MadeFor>& made_for() const { return made_for_; }
   /// From the next step on perform() gets the actions of `plan`, which check_layout() has accepted.
   /// Not a collective, except before the first step.
-  virtual void follow(const plan::StepPlan& /*plan*/) {}
+  virtual void set_plan(const plan::StepPlan& /*plan*/) {}
   /// Called before a backward. `last`: no later micro-batch adds to its gradients. During such a
   /// backward, asynchronous reductions start when their gradients are complete. Not a collective.
   virtual void begin_backward(bool /*last*/) {}

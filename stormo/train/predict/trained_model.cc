@@ -46,7 +46,8 @@ Status check_overrides(const ParsedRecipe& parsed) {
   ParsedRecipe alone = parsed;
   // one process has the whole model, however it was cut
   const Strategy& trained = parsed.recipe.train.strategy;
-  alone.recipe.train.strategy = {.kind = trained.kind, .exchange = trained.exchange};
+  alone.recipe.train.strategy = {.kind = trained.kind,
+                                 .exchange_periods = trained.exchange_periods};
   alone.recipe.train.gradients = {};
   alone.recipe.train.servers.worker_timeout_s = ServerOptions().worker_timeout_s;
   leave_out_unused(alone.recipe);

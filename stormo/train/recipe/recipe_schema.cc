@@ -403,11 +403,11 @@ std::vector<RecipeField> period_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.worker_ranks; }, 1, plan::kMaxRanks},
       {"strategy.fetch_every",
        "parameter_server, async or n_softsync: steps between pulls (Downpour)",
-       [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange.fetch; }, 1,
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange_periods.fetch; }, 1,
        plan::kMaxPeriod},
       {"strategy.push_every",
        "parameter_server, async or n_softsync: steps between pushes (Downpour)",
-       [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange.push; }, 1,
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange_periods.push; }, 1,
        plan::kMaxPeriod},
       {"strategy.period",
        "parameter_server with policy average, parameter_averaging, elastic_averaging: steps from "

@@ -81,7 +81,7 @@ Result<std::int64_t> replay(const Task& task, const data::Dataset& data,
                             const TrainerOptions& options, std::int64_t steps,
                             std::span<const std::vector<ShardEvent>> events,
                             const std::function<void(const ReplayedStep&)>& on_step) {
-  if (!options.strategy.exchange.every_step()) {
+  if (!options.strategy.exchange_periods.every_step()) {
     return invalid_argument(
         "workers with copies of their own (fetch_every, push_every) are neither recorded nor "
         "replayed; use 1");

@@ -9,14 +9,14 @@ BackwardReducer::BackwardReducer(comm::Communicator& world, std::vector<NamedPar
   for (const NamedParameter& p : parameters) tensors_.push_back(p.tensor);
 }
 
-void BackwardReducer::follow(const plan::StepPlan& plan, DoneAction done) {
+void BackwardReducer::set_plan(const plan::StepPlan& plan, DoneAction done) {
   hooks_.reset();
   reducer_.on_done(std::move(done));
-  reducer_.follow(plan);
+  reducer_.set_plan(plan);
   if (!reducer_.can_start_early()) return;
   hooks_ = std::make_unique<BackwardHooks>(
       tensors_, BackwardHooks::Events{.ready = [this](std::size_t i) { reducer_.ready(i); },
-                                      .nested = [this] { reducer_.hold(); },
+                                      .nested = [this] { reducer_.defer(); },
                                       .end = [] {},
                                       .abandoned = [this] { reducer_.abandon(); }});
 }

@@ -16,7 +16,7 @@ class BackwardReducer {
   BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters);
 
   /// As GradientReducer; for a plan without asynchronous reductions no hooks are installed.
-  void follow(const plan::StepPlan& plan, DoneAction done);
+  void set_plan(const plan::StepPlan& plan, DoneAction done);
   /// Called before a backward. Reductions start during it only if `last`.
   void begin_backward(bool last);
   GradientReducer& reducer() { return reducer_; }

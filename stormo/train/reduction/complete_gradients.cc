@@ -4,7 +4,7 @@
 
 namespace stormo::train {
 
-void CompleteGradients::follow(const plan::StepPlan& plan, std::size_t count) {
+void CompleteGradients::set_plan(const plan::StepPlan& plan, std::size_t count) {
   std::vector<std::size_t> index;  // by parameter of the plan, in the list
   std::size_t next = 0;
   for (const plan::ParameterShape* p : flatten(plan.model)) {

@@ -12,7 +12,7 @@ namespace stormo::train {
 class CompleteGradients {
  public:
   /// From the next pass on follows `plan`, which has `count` trainable parameters on this rank.
-  void follow(const plan::StepPlan& plan, std::size_t count);
+  void set_plan(const plan::StepPlan& plan, std::size_t count);
   void next_pass();
 
   enum class State {

@@ -87,11 +87,11 @@ TensorMap GradientReducer::residuals() const {
   return out;
 }
 
-void GradientReducer::follow(const plan::StepPlan& plan) {
+void GradientReducer::set_plan(const plan::StepPlan& plan) {
   for (auto& [key, values] : residuals()) kept_[key] = values;
   parts_.clear();
   started_ = 0;
-  complete_.follow(plan, parameters_.size());
+  complete_.set_plan(plan, parameters_.size());
   count_.reset();
   std::vector<std::size_t> numbers;
   for (std::size_t next = 0; const plan::ParameterShape* p : flatten(plan.model)) {

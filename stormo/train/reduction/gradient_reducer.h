@@ -44,7 +44,7 @@ class GradientReducer {
 
   /// From the next pass on performs the all_reduce actions of `plan`, whose trainable parameters
   /// must be those of the list. Call it between passes only.
-  void follow(const plan::StepPlan& plan);
+  void set_plan(const plan::StepPlan& plan);
   /// See ParameterStore.
   TensorMap residuals() const;
   void keep_residuals(TensorMap kept) { kept_ = std::move(kept); }
@@ -55,17 +55,17 @@ class GradientReducer {
 
   /// Weight of this rank's gradients in the following passes.
   void set_weight(double weight) { weight_ = weight; }
-  /// Of all ranks, after a `count` of this pass that is not asynchronous.
+  /// Of all ranks, after a `sum_weights` of this pass that is not asynchronous.
   double total_weight() const { return total_weight_; }
   /// Reports that a backward has added to the gradient of parameter `index`; once for each backward
   /// of the plan that reads the parameter. Optional: perform() also reduces gradients that were not
   /// reported.
   void ready(std::size_t index);
   /// Until the end of the pass ready() starts no reduction, because gradients may still change.
-  void hold() { held_ = true; }
+  void defer() { held_ = true; }
 
-  /// Performs `count` and `all_reduce`. When this returns, an asynchronous action is started, any
-  /// other is complete.
+  /// Performs `sum_weights` and `all_reduce`. When this returns, an asynchronous action is started,
+  /// any other is complete.
   Status perform(const plan::Action& action);
   /// Waits for each action that has parameters of `range`, in the order of the plan, and calls
   /// `averaged(range)` as soon as they are averaged, while later actions may still be running.

@@ -39,7 +39,7 @@ Status CommonRun::train() {
   }
   progress_.log().pause();
   run_.state.before_update();
-  return model_.store().optimizer().settle();
+  return model_.store().optimizer().finish();
 }
 
 void CommonRun::begin_step(std::int64_t number) {
@@ -51,7 +51,7 @@ void CommonRun::begin_step(std::int64_t number) {
 
 Status CommonRun::meet(const std::string& section, bool agreed) {
   if (run_.state.step == run_.steps) {
-    STORMO_RETURN_IF_ERROR(model_.store().optimizer().settle());
+    STORMO_RETURN_IF_ERROR(model_.store().optimizer().finish());
   }
   return between_steps(agreed).within("after " + section);
 }
@@ -65,7 +65,7 @@ Status CommonRun::between_steps(bool agreed) {
   progress_.log().pause();
   if (agreed_.save_failed) STORMO_RETURN_IF_ERROR(saves_.note_last());
   if (is_due(step, run_.options.verify_every)) {
-    const std::shared_ptr<void> shown = model_.readable();
+    const std::shared_ptr<void> shown = model_.gather();
     STORMO_RETURN_IF_ERROR(model_.check_weights().status());
   }
   // Who gives notice may soon kill: what it asks for is written before anything else.

@@ -90,7 +90,7 @@ Status LockStepRun::follow_period() {
     const plan::ActionRow& row = row_of(a.kind);
     if (row.averages() || row.all_batches) a.every = averaging_->period();
   }
-  return model_.runner().follow(plan);
+  return model_.runner().set_plan(plan);
 }
 
 // Which form of the plan makes steps shortest is found out by the first steps, between which ranks
@@ -107,7 +107,7 @@ Status LockStepRun::try_other_plan() {
   if (!changed) return {};
   STORMO_ASSIGN_OR_RETURN(const plan::StepPlan plan,
                           overlapped(run_.setup.plan, overlap_->current()));
-  return model_.runner().follow(plan);
+  return model_.runner().set_plan(plan);
 }
 
 Status LockStepRun::note_end() {

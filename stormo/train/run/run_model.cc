@@ -77,7 +77,7 @@ std::shared_ptr<void> RunModel::whole() {
   for (const plan::ParameterShape* p : flatten(run_.setup.plan.model)) {
     bytes += p->elements * static_cast<std::int64_t>(size_of(p->dtype));
   }
-  return made_in_parts_ && bytes > kMostWholeBytes ? nullptr : store_->readable();
+  return made_in_parts_ && bytes > kMostWholeBytes ? nullptr : store_->gather();
 }
 
 Result<std::string> RunModel::check_weights() {

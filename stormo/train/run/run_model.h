@@ -38,7 +38,7 @@ class RunModel {
   void pass_no_events();
 
   /// All parameters can be read while the result lives, unless parts() shows them.
-  std::shared_ptr<void> readable() { return parts_ ? nullptr : store_->readable(); }
+  GatheredParameters gather() { return parts_ ? nullptr : store_->gather(); }
   /// Where ranks have parts: all parameters can be read while it lives; null for a model that is
   /// too large.
   std::shared_ptr<void> whole();

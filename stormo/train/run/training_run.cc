@@ -79,7 +79,7 @@ void TrainingRun::begin_training() {
 }
 
 Status TrainingRun::evaluate() {
-  const std::shared_ptr<void> shown = model_.readable();
+  const std::shared_ptr<void> shown = model_.gather();
   return evaluation_.evaluate_all(/*at_end=*/false);
 }
 
@@ -87,7 +87,7 @@ Status TrainingRun::evaluate() {
 Status TrainingRun::finish() {
   observe::EndRecord& end = run_.end;
   run_.world.set_section("finish");
-  std::shared_ptr<void> shown = model_.readable();
+  std::shared_ptr<void> shown = model_.gather();
   STORMO_ASSIGN_OR_RETURN(end.weights_hash, model_.check_weights());
   STORMO_RETURN_IF_ERROR(save_last().within("the last checkpoint"));
   end.interrupted = run_.signal != 0;

@@ -6,7 +6,7 @@
 
 namespace stormo::train {
 
-void EarlyPull::follow(const plan::StepPlan& plan) {
+void EarlyPull::set_plan(const plan::StepPlan& plan) {
   reads_.clear();
   for (const std::vector<int>& read : parameters_read(plan.model)) {
     std::vector<std::size_t>& own = reads_.emplace_back();

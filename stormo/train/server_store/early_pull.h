@@ -20,7 +20,7 @@ class EarlyPull {
   /// Both are borrowed.
   EarlyPull(ServedParameters& served, const std::vector<std::unique_ptr<server::Shard>>& shards)
       : served_(served), shards_(shards) {}
-  void follow(const plan::StepPlan& plan);
+  void set_plan(const plan::StepPlan& plan);
 
   /// Begins to read all shards. kPeerLost as Shard::read().
   Status begin();

@@ -20,7 +20,7 @@ EarlyPush::EarlyPush(const ServedParameters& served,
   }
 }
 
-void EarlyPush::follow(const plan::StepPlan& plan) {
+void EarlyPush::set_plan(const plan::StepPlan& plan) {
   hooks_.reset();
   const bool is_early = std::ranges::any_of(plan.actions, [](const plan::Action& a) {
     return places(a, plan::Value::kGradients, plan::Placement::kRemote) && a.asynchronous;
@@ -28,12 +28,12 @@ void EarlyPush::follow(const plan::StepPlan& plan) {
   if (!is_early || std::ranges::none_of(shards_, [](const auto& s) { return s->is_remote(); })) {
     return;
   }
-  complete_.follow(plan, served_.parameters().size());
+  complete_.set_plan(plan, served_.parameters().size());
   std::vector<torch::Tensor> tensors;
   for (const NamedParameter& p : served_.parameters()) tensors.push_back(p.tensor);
   hooks_ = std::make_unique<BackwardHooks>(
       tensors, BackwardHooks::Events{.ready = [this](std::size_t i) { ready(i); },
-                                     .nested = [this] { hold(); },
+                                     .nested = [this] { defer(); },
                                      .end = [] {},
                                      .abandoned = [this] { next_pass(); }});
 }
@@ -45,7 +45,7 @@ void EarlyPush::begin_backward(bool last) {
 }
 
 void EarlyPush::next_pass() {
-  hold();
+  defer();
   held_ = false;
   complete_.next_pass();
   for (OfShard& shard : of_shard_) std::ranges::fill(shard.sent, '\0');
@@ -56,7 +56,7 @@ void EarlyPush::ready(std::size_t index) {
   const auto state = complete_.add(index);
   if (state == CompleteGradients::State::kMore) return;
   if (state == CompleteGradients::State::kAgain) {
-    hold();
+    defer();
     for (const ServedParameters::Slice& at : served_.slices(index)) {
       of_shard_[at.shard].sent[at.piece] = 0;
     }
@@ -74,7 +74,7 @@ void EarlyPush::ready(std::size_t index) {
   }
 }
 
-void EarlyPush::hold() {
+void EarlyPush::defer() {
   held_ = true;
   for (OfShard& shard : of_shard_) {
     shard.waiting.clear();

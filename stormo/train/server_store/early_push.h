@@ -24,7 +24,7 @@ class EarlyPush {
             const std::vector<std::uint64_t>& sequence);
 
   /// Does nothing from now on unless the plan has an asynchronous push.
-  void follow(const plan::StepPlan& plan);
+  void set_plan(const plan::StepPlan& plan);
   /// Called before a backward. `last`: no later micro-batch adds to its gradients.
   void begin_backward(bool last);
   /// By piece of a shard: 1 if its gradient was sent in this pass.
@@ -39,7 +39,7 @@ class EarlyPush {
     std::size_t waiting_bytes = 0;
   };
   void ready(std::size_t index);
-  void hold();
+  void defer();
   void send(std::size_t shard);
 
   const ServedParameters& served_;

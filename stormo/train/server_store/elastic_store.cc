@@ -16,7 +16,7 @@ constexpr double kSumOfRates = 0.9;  // over the workers: beta of the paper
 TrainerOptions centre_options(TrainerOptions options) {
   options.optimizer = {};
   options.servers.policy = {};
-  options.strategy.exchange = {};
+  options.strategy.exchange_periods = {};
   return options;
 }
 
@@ -45,13 +45,13 @@ Status ElasticStore::perform(const plan::Action& /*action*/, double /*weight*/) 
   for (std::size_t n = 0; n < count; ++n) {
     const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;
     const std::vector<void*> own = served_.pieces_of(s, values);
-    STORMO_RETURN_IF_ERROR(shards_[s]->exchange(own, moving_rate_, sequence_[s]).status());
+    STORMO_RETURN_IF_ERROR(shards_[s]->elastic_average(own, moving_rate_, sequence_[s]).status());
     ++sequence_[s];
   }
   return {};
 }
 
-std::shared_ptr<void> ElasticStore::readable() {
+GatheredParameters ElasticStore::gather() {
   const Views centre = look();
   for (const NamedParameter& p : optimizer_.parameters()) own_.push_back(p.tensor.detach());
   served_.show(centre);
@@ -67,7 +67,7 @@ void ElasticStore::show_own() {
 }
 
 void ElasticStore::keep_values() {
-  const std::shared_ptr<void> shown = own_.empty() ? readable() : nullptr;
+  const std::shared_ptr<void> shown = own_.empty() ? gather() : nullptr;
   ServedStore::keep_values();
   own_.clear();
 }
@@ -80,7 +80,7 @@ Status ElasticStore::join() {
 }
 
 void ElasticStore::take_centre() {
-  const std::shared_ptr<void> shown = readable();
+  const std::shared_ptr<void> shown = gather();
   for (std::size_t i = 0; i < own_.size(); ++i) {
     own_[i].copy_(optimizer_.parameters()[i].tensor.detach());
   }

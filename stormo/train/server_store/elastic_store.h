@@ -9,8 +9,8 @@ namespace stormo::train {
 
 /// Elastic averaging (Zhang et al., NIPS 2015): whole parameters and optimizer state on every rank,
 /// which each rank updates with its own gradients, and on server shards a centre, which has no
-/// optimizer. kExchange moves the rank's parameters and the centre towards each other, one shard
-/// after the other, each rank from another one on. There are no collectives in a step.
+/// optimizer. kElasticAverage moves the rank's parameters and the centre towards each other, one
+/// shard after the other, each rank from another one on. There are no collectives in a step.
 ///
 /// What is read between steps, and saved, is the centre, with the optimizer state of the first
 /// rank. After that each rank goes on with its own parameters. Who loads a state begins with the
@@ -27,7 +27,7 @@ class ElasticStore final : public ServedStore {
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return optimizer_.step(rate, range.first, range.last);
   }
-  std::shared_ptr<void> readable() override;
+  GatheredParameters gather() override;
   void keep_values() override;
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }

@@ -74,7 +74,7 @@ Status check_tables(const std::vector<NamedParameter>& parameters, const Trainer
                             "strategy.placement=sliced cuts through rows; use greedy or "
                             "round_robin");
   }
-  if (options.strategy.exchange.every_step()) return {};
+  if (options.strategy.exchange_periods.every_step()) return {};
   return invalid_argument(who +
                           "a worker that adds up several steps pushes whole parameters; leave out "
                           "fetch_every and push_every, or use dense gradients");
@@ -82,7 +82,7 @@ Status check_tables(const std::vector<NamedParameter>& parameters, const Trainer
 
 Status check_in_place(const TrainerOptions& options, const server::ShardOptions& shard) {
   STORMO_RETURN_IF_ERROR(InPlaceShard::check(shard));
-  if (!options.strategy.exchange.every_step()) {
+  if (!options.strategy.exchange_periods.every_step()) {
     return invalid_argument(
         "updates in place take the gradient of every step; leave out fetch_every and push_every, "
         "or use strategy.updates=versions");
@@ -129,7 +129,7 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
                             std::to_string(server::ShardMemory::kMaxWorkers) + " workers");
   }
   ServedParameters out;
-  out.has_copies_ = !options.strategy.exchange.every_step();
+  out.has_copies_ = !options.strategy.exchange_periods.every_step();
   if (out.has_copies_) STORMO_RETURN_IF_ERROR(check_copies(options.servers.policy));
   STORMO_ASSIGN_OR_RETURN(const std::vector<ServedParameter> sizes, served(parameters));
   STORMO_RETURN_IF_ERROR(check_tables(parameters, options));
@@ -138,7 +138,8 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
   const int count = servers.count > 0 ? servers.count : std::min(most, workers);
   STORMO_ASSIGN_OR_RETURN(out.placed_, place(sizes, count, servers.placement));
   out.policy_ = servers.policy;
-  out.policy_.warm_start = pushes_in(servers.policy.warm_start, options.strategy.exchange.push);
+  out.policy_.warm_start =
+      pushes_in(servers.policy.warm_start, options.strategy.exchange_periods.push);
   out.shard_options_ = {.workers = workers, .optimizer = options.optimizer, .policy = {}};
   STORMO_ASSIGN_OR_RETURN(out.shard_options_.policy, make_policy(out.policy_, workers));
   STORMO_RETURN_IF_ERROR(server::check_norms(out.terms()));

@@ -165,15 +165,15 @@ ServedStore::~ServedStore() {
 }
 
 // Before the first step: what rank 0 has set and loaded is seen by all.
-void ServedStore::follow(const plan::StepPlan& plan) {
-  if (reducer_) reducer_->follow(plan);
-  pull_.follow(plan);
+void ServedStore::set_plan(const plan::StepPlan& plan) {
+  if (reducer_) reducer_->set_plan(plan);
+  pull_.set_plan(plan);
   if (ranks_ != nullptr) requests_ = analysis::PlanRequests(plan);
   last_push_ = {};
   for (const plan::Action& a : plan.actions) {
     if (places(a, plan::Value::kGradients, plan::Placement::kRemote)) last_push_ = a;
   }
-  early_push_.follow(plan);
+  early_push_.set_plan(plan);
   if (!std::exchange(begun_, true)) throw_if_error(world_.barrier());
 }
 
@@ -325,7 +325,7 @@ ServedStore::Views ServedStore::look() {
   return views;
 }
 
-std::shared_ptr<void> ServedStore::readable() {
+GatheredParameters ServedStore::gather() {
   const Views views = look();
   if (leads()) served_.show(views);
   if (ranks_ != nullptr) throw_if_error(ranks_->broadcast(given_, 0));

@@ -61,14 +61,14 @@ class ServedStore : public ParameterStore, public ServedWorker {
               const TrainerOptions& options, server::Facts facts = {});
   ~ServedStore() override;
 
-  void follow(const plan::StepPlan& plan) override;
+  void set_plan(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override { early_push_.begin_backward(last); }
   Status perform(const plan::Action& action, double weight) override;
   Status make_readable(plan::Range segments) override;
   Result<double> gradient_norm() override { return optimizer_.gradient_norm(); }
   Status push(const plan::Action& action, const StepRate& rate, double weight) override;
   Status update(const ParameterRange& range, const StepRate& rate) override;
-  std::shared_ptr<void> readable() override;
+  GatheredParameters gather() override;
   void keep_values() override { served_.keep_values(); }
   void zero_grad() override;
   FusedOptimizer& optimizer() override { return optimizer_; }

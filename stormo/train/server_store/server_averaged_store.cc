@@ -43,7 +43,7 @@ std::vector<NamedParameter> averaged_values(FusedOptimizer& optimizer) {
 
 TrainerOptions averaging_options(TrainerOptions options) {
   options.optimizer = {};
-  options.strategy.exchange = {};
+  options.strategy.exchange_periods = {};
   return options;
 }
 
@@ -110,7 +110,7 @@ void ServerAveragedStore::take(const Views& averages) {
   optimizer_.set_steps(steps);
 }
 
-std::shared_ptr<void> ServerAveragedStore::readable() {
+GatheredParameters ServerAveragedStore::gather() {
   const Views averages = look();
   std::vector<torch::Tensor> shown(served_.parameters().size());  // of weights only
   const std::vector<NamedParameter>& parameters = optimizer_.parameters();

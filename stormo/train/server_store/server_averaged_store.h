@@ -29,7 +29,7 @@ class ServerAveragedStore final : public ServedStore {
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return optimizer_.step(rate, range.first, range.last);
   }
-  std::shared_ptr<void> readable() override;
+  GatheredParameters gather() override;
   void keep_values() override;
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;

@@ -89,14 +89,14 @@ plan::Action ShardedLoop::in_form(plan::Action action) const {
   return action;
 }
 
-void ShardedLoop::follow() {
+void ShardedLoop::set_plan() {
   if (units_.follows() || units_.size() == 0 || units_.groups().world->size() == 1) return;
-  throw_if_failed(units_.follow(plan(), states_types_));
+  throw_if_failed(units_.set_plan(plan(), states_types_));
 }
 
 ShardingOrder& ShardedLoop::order() {
   if (!order_) {
-    follow();
+    set_plan();
     // the first step gathers as every other does
     throw_if_failed(units_.make_stale(/*frozen=*/false));
     order_.emplace(sharding(), replicas(), [this](const plan::Action& a) { perform(in_form(a)); });
@@ -193,7 +193,7 @@ void ShardedLoop::end_pass() {
 }
 
 void ShardedLoop::gather_all() {
-  follow();
+  set_plan();
   throw_if_failed(units_.gather_all());
 }
 

@@ -57,7 +57,7 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   plan::StepPlan replicas() const;
   parallel::ShardingOrder& order();
   /// The units follow plan(), unless they follow another one.
-  void follow();
+  void set_plan();
   void perform(const plan::Action& action);
   /// A reduction has the form of the options; other actions are as they are.
   plan::Action in_form(plan::Action action) const;

@@ -76,14 +76,14 @@ std::optional<int> ShardedUnits::find(plan::Range parameters) const {
   return std::nullopt;
 }
 
-Status ShardedUnits::follow(const plan::StepPlan& plan, bool states_types) {
+Status ShardedUnits::set_plan(const plan::StepPlan& plan, bool states_types) {
   using enum plan::ActionKind;
   sent_.clear();
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     std::vector<analysis::Collective> all = analysis::requests_of(plan, i, {});
     if (all.empty()) continue;
-    if (a.kind == kCount || a.kind == kFindUnused) sent_[{a.kind, nullptr}] = all.front();
+    if (a.kind == kSumWeights || a.kind == kFindUnused) sent_[{a.kind, nullptr}] = all.front();
     const std::optional<int> unit = find(a.range);
     const bool of_unit = a.kind == kAllGather || a.kind == kReduceScatter || a.kind == kAllReduce;
     if (!unit || !of_unit) continue;
@@ -107,7 +107,7 @@ Status ShardedUnits::follow(const plan::StepPlan& plan, bool states_types) {
 
 Status ShardedUnits::perform(const plan::Action& action, double weight) {
   using enum plan::ActionKind;
-  if (action.kind == kCount) return count(weight);
+  if (action.kind == kSumWeights) return count(weight);
   if (action.kind == kFindUnused) return find_unused();
   const std::optional<int> unit = find(action.range);
   if (unit) {
@@ -191,7 +191,7 @@ Status ShardedUnits::count(double weight) {
   double total = weight;
   const comm::Buffer sum(std::span(&total, 1));
   STORMO_RETURN_IF_ERROR(perform_transfer(
-      *groups_.world, sent_.at({plan::ActionKind::kCount, nullptr}), in_place({&sum, 1})));
+      *groups_.world, sent_.at({plan::ActionKind::kSumWeights, nullptr}), in_place({&sum, 1})));
   if (!(total > 0)) {
     return invalid_argument("the weights of all ranks are 0; some rank must have samples");
   }

@@ -73,7 +73,7 @@ class ShardedUnits {
   /// From the next action on does those of `plan`, this rank's part of it, which has these units.
   /// `states_types`: else units compute or reduce in types of which the plan says nothing. kBadPlan
   /// if a unit has other elements than the plan says.
-  Status follow(const plan::StepPlan& plan, bool states_types = true);
+  Status set_plan(const plan::StepPlan& plan, bool states_types = true);
   bool follows() const { return follows_; }
   /// Does what the action says with the unit of its range; `weight` is what this rank's gradients
   /// count for. An asynchronous one may still be under way: make_readable() and the actions that

@@ -167,8 +167,8 @@ protocol::VirtualEvents SimulatedWorkers::take_part(protocol::VirtualCluster& cl
   const Strategy& strategy = options_.strategy;
   cluster.servers = averages() ? 1 : shards();
   cluster.exchanges = exchanges();
-  cluster.read_every = averages() ? strategy.period : strategy.exchange.fetch;
-  cluster.push_every = updates() ? strategy.period : strategy.exchange.push;
+  cluster.read_every = averages() ? strategy.period : strategy.exchange_periods.fetch;
+  cluster.push_every = updates() ? strategy.period : strategy.exchange_periods.push;
   if (averages()) {
     cluster.crash_ends_run = true;
     cluster.server_crashes.clear();  // there are none
@@ -228,7 +228,8 @@ Result<server::Shard::Pushed> SimulatedWorkers::push(int worker, int number, std
   Worker& me = of(worker);
   server::HostShard& to = shard(worker, number);
   const auto s = static_cast<std::size_t>(number);
-  if (exchanges()) return to.exchange(served_->pieces_of(s, me.state), moving_rate_, sequence);
+  if (exchanges())
+    return to.elastic_average(served_->pieces_of(s, me.state), moving_rate_, sequence);
   if (me.gradients.empty() && !again) me.gradients = me.copy.take();
   const std::vector<torch::Tensor> nothing(served_->parameters().size());
   const GradientPieces pieces = served_->gradient_pieces(s, again ? nothing : me.gradients);

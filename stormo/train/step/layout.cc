@@ -41,23 +41,23 @@ Takes takes_of(Layout layout, const MadeFor& made) {
   const ActionKind reduction = reduction_of(layout, made);
   switch (layout) {
     case Layout::kReplicated:
-      return {{kCount, kAllReduce}, "replicas only average gradients (all_reduce)"};
+      return {{kSumWeights, kAllReduce}, "replicas only average gradients (all_reduce)"};
     case Layout::kHostShared:
       return {
-          {kCount, reduction, kShareParameters},
+          {kSumWeights, reduction, kShareParameters},
           "one copy per host takes " + std::string(to_string(reduction)) + " and share_parameters"};
     case Layout::kSharded:
-      return {{kCount, kFindUnused, kAllGather, kReshard, kReduceScatter, kReleaseGradients,
+      return {{kSumWeights, kFindUnused, kAllGather, kReshard, kReduceScatter, kReleaseGradients,
                kAllReduce},
               "shards are no shared copy"};
     case Layout::kAveraged:
       return {{kAverage, kMix}, "ranks with parameters of their own only average and mix them"};
     case Layout::kElastic:
-      return {{kExchange}, "ranks that are drawn to a centre only exchange with it"};
+      return {{kElasticAverage}, "ranks that are drawn to a centre only exchange with it"};
     case Layout::kServed: {
       Takes out{{kPull, kPush}, "servers take pull and push"};
       const bool has_ranks = worker_part(made.plan.mesh, 0).parts > 1;
-      if (has_ranks) out.kinds.insert(out.kinds.end(), {kCount, kAllReduce});
+      if (has_ranks) out.kinds.insert(out.kinds.end(), {kSumWeights, kAllReduce});
       return out;
     }
     case Layout::kServerAveraged:
@@ -71,7 +71,7 @@ bool moves(ActionKind kind) {
   using enum ActionKind;
   const bool of_replica = row_of(kind).scope == plan::Scope::kReplica;
   const bool of_parameters = row_of(kind).range == plan::RangeOf::kParameters && kind != kUpdate;
-  return (of_parameters && !of_replica) || kind == kCount || kind == kFindUnused;
+  return (of_parameters && !of_replica) || kind == kSumWeights || kind == kFindUnused;
 }
 
 /// "mesh dp=2 shard=4"
@@ -130,7 +130,7 @@ std::size_t trained(const StepPlan& plan, plan::Range range) {
 std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const MadeFor& made) {
   using enum ActionKind;
   const bool all = a.range == all_parameters(plan.model);
-  const bool of_gradients = a.kind == kCount || a.kind == kAllReduce;
+  const bool of_gradients = a.kind == kSumWeights || a.kind == kAllReduce;
   const auto unless = [](bool fits, const char* why) { return std::string(fits ? "" : why); };
   switch (layout) {
     case Layout::kReplicated:
@@ -141,7 +141,7 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
         return unless(a.axes.size() == plan.mesh.axes.size(),
                       "one copy per host averages gradients over all ranks at once");
       }
-      return unless(all || a.kind == kCount, "one copy per host is updated as a whole");
+      return unless(all || a.kind == kSumWeights, "one copy per host is updated as a whole");
     case Layout::kAveraged:
       return unless(
           a.kind == kUpdate || trained(plan, a.range) == trained(plan, all_parameters(plan.model)),
@@ -243,7 +243,7 @@ Status check_shards(const StepPlan& plan, const MadeFor& made) {
     if (a.kind == kReleaseGradients && !updated && stage == 1) {
       return cannot("in stage 1 the part that is updated lies among the terms");
     }
-    if (a.kind == kCount && a.asynchronous) {
+    if (a.kind == kSumWeights && a.asynchronous) {
       return cannot("shards scale their gradients by the sum of weights at once");
     }
     if (!moves(a.kind) || row_of(a.kind).range != plan::RangeOf::kParameters) continue;

@@ -69,11 +69,11 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank 
   runner->device_ = device_of(*runner->parts_.task.module);
   runner->parts_.lanes.use_clock_of(runner->device_);
   runner->parts_.store.on_done(runner->parts_.done);
-  STORMO_RETURN_IF_ERROR(runner->follow(plan));
+  STORMO_RETURN_IF_ERROR(runner->set_plan(plan));
   return runner;
 }
 
-Status Runner::follow(const plan::StepPlan& plan) {
+Status Runner::set_plan(const plan::StepPlan& plan) {
   if (!batches_.empty()) {
     return Status(Code::kBadPlan, "batches of the plan before are under way");
   }
@@ -101,7 +101,7 @@ Status Runner::follow(const plan::StepPlan& plan) {
     trains_.push_back(std::ranges::any_of(
         read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; }));
   }
-  parts_.store.follow(plan_);
+  parts_.store.set_plan(plan_);
   return {};
 }
 
@@ -247,7 +247,7 @@ Status Runner::finish_batches() {
     }
   }
   batches_.clear();
-  if (versions_) versions_->settle();
+  if (versions_) versions_->drain();
   return parts_.store.cut().stages != nullptr ? parts_.store.cut().stages->drain() : Status();
 }
 
@@ -286,7 +286,7 @@ Status Runner::execute(const Action& action) {
     case ActionKind::kPull: return pull(action);
     case ActionKind::kPush: return push(action);
     case ActionKind::kAverage: return done(average(action));
-    case ActionKind::kExchange: return done(exchange(action));
+    case ActionKind::kElasticAverage: return done(elastic_average(action));
     case ActionKind::kNorm: return done(norm());
     case ActionKind::kUnscale: return done(unscale());
     case ActionKind::kClip: return done(clip());
@@ -339,8 +339,8 @@ Status Runner::average(const Action& action) {
   return parts_.store.perform(action, weight_of_exchange());
 }
 
-Status Runner::exchange(const Action& action) {
-  const Interval interval(parts_.lanes, Lane::kCommunication, "exchange");
+Status Runner::elastic_average(const Action& action) {
+  const Interval interval(parts_.lanes, Lane::kCommunication, "elastic_average");
   return parts_.store.perform(action, weight());
 }
 

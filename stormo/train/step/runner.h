@@ -73,7 +73,7 @@ class Runner {
 
   /// Does the actions of another plan from the next step on, of the same model and mesh. kBadPlan
   /// as create(); then the plan stays.
-  Status follow(const plan::StepPlan& plan);
+  Status set_plan(const plan::StepPlan& plan);
   /// The plan of all ranks.
   const plan::StepPlan& plan() const { return whole_; }
 
@@ -144,7 +144,7 @@ class Runner {
   StepRate rate() const;
   Status update(const plan::Action& action);
   Status average(const plan::Action& action);
-  Status exchange(const plan::Action& action);
+  Status elastic_average(const plan::Action& action);
   /// Of the parameters for the present batch; see Event::weights.
   std::int64_t version() const { return batch_->weights ? batch_->weights->number : -1; }
   double weight() const { return static_cast<double>(batch_->samples); }

@@ -122,7 +122,7 @@ Status check_portions(const TrainerOptions& options, int ranks) {
             "strategy.server_processes=1");
     require(!options.servers.backups,
             "policy portions has a coordinator without a copy; leave out strategy.server_backups");
-    require(options.strategy.exchange.every_step(),
+    require(options.strategy.exchange_periods.every_step(),
             "with policy portions each portion is read and pushed for; leave out fetch_every and "
             "push_every");
     require(!options.balance_by_speed,
@@ -141,7 +141,7 @@ bool servers_average(const TrainerOptions& options) {
 Status check_server_averages(const TrainerOptions& options) {
   if (!servers_average(options)) return {};
   Requirements require;
-  require(options.strategy.exchange == parallel::Exchange{},
+  require(options.strategy.exchange_periods == parallel::ExchangePeriods{},
           "with policy average workers exchange in every strategy.period steps; leave out "
           "fetch_every and push_every");
   require(options.strategy.worker_ranks <= 1,
@@ -196,7 +196,8 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
   }
   STORMO_RETURN_IF_ERROR(check_codec(gradients));
   if (servers_average(options)) {
-    strategy.exchange = {.fetch = strategy.period, .push = strategy.period, .averages = true};
+    strategy.exchange_periods = {
+        .fetch = strategy.period, .push = strategy.period, .averages = true};
   }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (!parallel::row_of(strategy.kind).all_reduces) {
@@ -292,12 +293,12 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
                             " ranks are servers (strategy.server_processes), and none is left to "
                             "be a worker; start more ranks");
   }
-  if (options.balance_by_speed && !options.strategy.exchange.every_step()) {
+  if (options.balance_by_speed && !options.strategy.exchange_periods.every_step()) {
     return invalid_argument(
         "data.balance_by_speed goes with fetch_every = push_every = 1 only: a step that another "
         "worker takes begins with a pull and ends with a push");
   }
-  if (!options.record.empty() && !options.strategy.exchange.every_step()) {
+  if (!options.record.empty() && !options.strategy.exchange_periods.every_step()) {
     return invalid_argument(
         "a run is recorded with fetch_every = push_every = 1 only: what workers compute on copies "
         "of their own is not replayed");
@@ -414,7 +415,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
   store->set_made_for({.groups = &groups,
                        .plan = project(plan, groups.world().rank()),
                        .rule = options.optimizer.kind,
-                       .worker_copies = !options.strategy.exchange.every_step()});
+                       .worker_copies = !options.strategy.exchange_periods.every_step()});
   return store;
 }
 

@@ -14,7 +14,7 @@ AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOpti
                              const AveragedState::Counts& counts)
     : groups_(groups), optimizer_(std::move(optimizer)), state_(*optimizer_, counts) {}
 
-void AveragedStore::follow(const plan::StepPlan& plan) {
+void AveragedStore::set_plan(const plan::StepPlan& plan) {
   const auto slots = static_cast<int>(optim::slot_names(optimizer_->options()).size());
   requests_ = analysis::PlanRequests(plan, {.averaged_slots = slots});
 }

@@ -25,7 +25,7 @@ class AveragedStore final : public ParameterStore {
   AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
                 const AveragedState::Counts& counts = {});
 
-  void follow(const plan::StepPlan& plan) override;
+  void set_plan(const plan::StepPlan& plan) override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override {

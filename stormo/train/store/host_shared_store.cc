@@ -21,13 +21,13 @@ void HostSharedStore::begin_backward(bool last) {
   if (between_hosts_) between_hosts_->begin_backward(last);
 }
 
-void HostSharedStore::follow(const plan::StepPlan& plan) {
-  if (between_hosts_) between_hosts_->follow(plan, [this](const plan::Action& a) { done(a); });
+void HostSharedStore::set_plan(const plan::StepPlan& plan) {
+  if (between_hosts_) between_hosts_->set_plan(plan, [this](const plan::Action& a) { done(a); });
 }
 
 Status HostSharedStore::perform(const plan::Action& action, double weight) {
   using enum plan::ActionKind;
-  if (action.kind == kCount || action.kind == kAllReduce) {
+  if (action.kind == kSumWeights || action.kind == kAllReduce) {
     between_hosts_->reducer().set_weight(weight);
     return between_hosts_->reducer().perform(action);
   }

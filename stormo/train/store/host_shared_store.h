@@ -23,7 +23,7 @@ class HostSharedStore final : public ParameterStore {
   HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
                   const std::vector<NamedParameter>& parameters);
 
-  void follow(const plan::StepPlan& plan) override;
+  void set_plan(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override;

@@ -7,7 +7,7 @@ namespace stormo::train {
 ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer)
     : groups_(groups), optimizer_(std::move(optimizer)) {}
 
-void ReplicatedStore::follow(const plan::StepPlan& plan) {
+void ReplicatedStore::set_plan(const plan::StepPlan& plan) {
   sums_norms_ = std::ranges::any_of(plan.actions, [](const plan::Action& a) {
     return makes(a, plan::Value::kUpdated) && !a.axes.empty();
   });
@@ -21,7 +21,7 @@ void ReplicatedStore::follow(const plan::StepPlan& plan) {
     replicas_ = std::make_unique<BackwardReducer>(ranks, optimizer_->parameters());
     replicas_->reducer().keep_residuals(std::exchange(kept_, {}));
   }
-  replicas_->follow(plan, [this](const plan::Action& a) { done(a); });
+  replicas_->set_plan(plan, [this](const plan::Action& a) { done(a); });
 }
 
 void ReplicatedStore::begin_backward(bool last) {

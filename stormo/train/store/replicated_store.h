@@ -16,7 +16,7 @@ class ReplicatedStore final : public ParameterStore {
   /// `groups` is borrowed.
   ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer);
 
-  void follow(const plan::StepPlan& plan) override;
+  void set_plan(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override;

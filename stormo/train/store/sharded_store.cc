@@ -84,10 +84,10 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
   WholeNorms norms = whole_norms(groups, plan);
   optimizer_ = fsdp_.make_optimizer(options, std::move(norms.sum), norms.counts);
   throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
-  follow(project(plan, groups.world().rank()));
+  set_plan(project(plan, groups.world().rank()));
 }
 
-void ShardedStore::follow(const plan::StepPlan& plan) { throw_if_error(units_.follow(plan)); }
+void ShardedStore::set_plan(const plan::StepPlan& plan) { throw_if_error(units_.set_plan(plan)); }
 
 void ShardedStore::add_units(const model::Chain& chain, const plan::StepPlan& plan,
                              const MaterializeSegment& bring) {
@@ -147,7 +147,7 @@ void ShardedStore::zero_grad() {
   throw_if_error(units_.make_stale(/*frozen=*/false));
 }
 
-/// While it lives, some units are whole. As after readable(), the next step gathers as every other.
+/// While it lives, some units are whole. As after gather(), the next step gathers as every other.
 class ShardedStore::Shown {
  public:
   Shown(ShardedUnits& units, std::vector<int> shown) : units_(units), shown_(std::move(shown)) {
@@ -165,7 +165,7 @@ class ShardedStore::Shown {
   std::vector<int> shown_;
 };
 
-std::shared_ptr<void> ShardedStore::readable_segments(plan::Range segments) {
+GatheredParameters ShardedStore::gather_segments(plan::Range segments) {
   std::vector<int> units;
   for (int s = segments.first; s <= segments.last; ++s) {
     for (const int unit : reads_[static_cast<std::size_t>(s)]) {
@@ -175,7 +175,7 @@ std::shared_ptr<void> ShardedStore::readable_segments(plan::Range segments) {
   return std::make_shared<Shown>(units_, std::move(units));
 }
 
-std::shared_ptr<void> ShardedStore::readable() {
+GatheredParameters ShardedStore::gather() {
   return std::make_shared<FullyShardedDataParallel::Gathered>(fsdp_);
 }
 

@@ -26,14 +26,14 @@ class ShardedStore final : public ParameterStore {
                const plan::StepPlan& plan, const OptimizerOptions& options,
                const ShardingOptions& sharding, const MaterializeSegment& bring = {});
 
-  void follow(const plan::StepPlan& plan) override;
+  void set_plan(const plan::StepPlan& plan) override;
   Status perform(const plan::Action& action, double weight) override;
   Status make_readable(plan::Range segments) override;
   Result<double> gradient_norm() override { return fsdp_.gradient_norm(); }
   Status update(const ParameterRange& all, const StepRate& rate) override;
   void zero_grad() override;
-  std::shared_ptr<void> readable() override;
-  std::shared_ptr<void> readable_segments(plan::Range segments) override;
+  GatheredParameters gather() override;
+  GatheredParameters gather_segments(plan::Range segments) override;
   void keep_values() override { fsdp_.keep_gathered(); }
   /// The sum of squares of the gradients of this rank's parts, of the parameters whose name counts.
   /// Not a collective.

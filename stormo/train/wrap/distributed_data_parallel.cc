@@ -27,7 +27,7 @@ struct DistributedDataParallel::State {
         how(r),
         wrapped(module),
         hooks(wrapped.tensors(), {.ready = [this](std::size_t i) { ready(i); },
-                                  .nested = [this] { reducer->hold(); },
+                                  .nested = [this] { reducer->defer(); },
                                   .end = [this] { end_of_pass(); },
                                   .abandoned = [this] { abandon(); }}),
         watch([this] {
@@ -46,11 +46,11 @@ struct DistributedDataParallel::State {
     forget_pass();
     overlap.emplace(world, how.overlap, bytes_of(wrapped.list()));
     plan = {};
-    follow();
+    set_plan();
   }
 
   /// From the next pass on in the present form of overlap and order.
-  void follow() {
+  void set_plan() {
     std::vector<NamedParameter> sorted;
     for (std::size_t n = 0; n < order.size(); ++n) {
       sorted.push_back(wrapped.list()[order[n]]);
@@ -64,14 +64,14 @@ struct DistributedDataParallel::State {
     reducer->keep_residuals(std::move(kept));
     reducer->set_weight(weight);
     reducer->on_done(done);
-    if (!order.empty()) reducer->follow(plan);
+    if (!order.empty()) reducer->set_plan(plan);
   }
 
   /// This rank alone: a pass may be that of another module, so no other rank is asked.
   void notice_changes() {
     if (wrapped.changed()) {
       wrapped.renew();
-      hooks.follow(wrapped.tensors());
+      hooks.set_tensors(wrapped.tensors());
       has_changed = true;
     } else if (hooks.renew()) {
       has_changed = true;
@@ -155,7 +155,7 @@ struct DistributedDataParallel::State {
       STORMO_RETURN_IF_ERROR(sort_by_arrival());
       changed = true;
     }
-    if (changed) follow();
+    if (changed) set_plan();
     forget_pass();
     return {};
   }

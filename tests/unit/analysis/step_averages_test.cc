@@ -165,13 +165,14 @@ TEST(StepAverages, ServersGetParametersSlotsAndNumbersOfSteps) {
 /// A worker that exchanges with a centre in every 4th step.
 StepPlan drawn_to_centre() {
   StepPlan p = averaging();
-  p.actions = {{.kind = ActionKind::kLoad},                                                   // 0
-               {.kind = ActionKind::kForward, .range = {0, 1}},                               // 1
-               {.kind = ActionKind::kLoss},                                                   // 2
-               {.kind = ActionKind::kBackward, .range = {0, 1}},                              // 3
-               {.kind = ActionKind::kExchange, .range = {1, 1}, .axes = {"dp"}, .every = 4},  // 4
-               {.kind = ActionKind::kExchange, .range = {0, 0}, .axes = {"dp"}, .every = 4},  // 5
-               {.kind = ActionKind::kUpdate, .range = {0, 1}}};                               // 6
+  p.actions = {
+      {.kind = ActionKind::kLoad},                                                         // 0
+      {.kind = ActionKind::kForward, .range = {0, 1}},                                     // 1
+      {.kind = ActionKind::kLoss},                                                         // 2
+      {.kind = ActionKind::kBackward, .range = {0, 1}},                                    // 3
+      {.kind = ActionKind::kElasticAverage, .range = {1, 1}, .axes = {"dp"}, .every = 4},  // 4
+      {.kind = ActionKind::kElasticAverage, .range = {0, 0}, .axes = {"dp"}, .every = 4},  // 5
+      {.kind = ActionKind::kUpdate, .range = {0, 1}}};                                     // 6
   return p;
 }
 
@@ -183,25 +184,27 @@ TEST(StepAverages, AWorkerExchangesBetweenItsGradientAndItsUpdate) {
   };
   ASSERT_TRUE(verify(drawn_to_centre()).ok()) << verify(drawn_to_centre()).to_string();
   EXPECT_EQ(said([](StepPlan& p) { std::swap(p.actions[3], p.actions[4]); }),
-            "action 3 (exchange 1-1 over dp every 4: b): comes before the gradients of parameter 1 "
+            "action 3 (elastic_average 1-1 over dp every 4: b): comes before the gradients of "
+            "parameter 1 "
             "(b)");
-  EXPECT_EQ(
-      said([](StepPlan& p) { std::swap(p.actions[5], p.actions[6]); }),
-      "action 6 (exchange 0-0 over dp every 4: a): comes after the update of parameter 0 (a)");
+  EXPECT_EQ(said([](StepPlan& p) { std::swap(p.actions[5], p.actions[6]); }),
+            "action 6 (elastic_average 0-0 over dp every 4: a): comes after the update of "
+            "parameter 0 (a)");
   EXPECT_EQ(said([](StepPlan& p) { p.actions.erase(p.actions.begin() + 5); }),
             "no action exchanges parameter 0 (a), which diverges");
   EXPECT_EQ(said([](StepPlan& p) {
               p.actions[5].range = {0, 1};
             }),
-            "action 5 (exchange 0-1 over dp every 4: a .. b): exchanges a second time");
-  EXPECT_EQ(said([](StepPlan& p) { p.actions[5].every = 2; }),
-            "action 5 (exchange 0-0 over dp every 2: a): comes in other steps than exchanges "
-            "before");
+            "action 5 (elastic_average 0-1 over dp every 4: a .. b): exchanges a second time");
+  EXPECT_EQ(
+      said([](StepPlan& p) { p.actions[5].every = 2; }),
+      "action 5 (elastic_average 0-0 over dp every 2: a): comes in other steps than exchanges "
+      "before");
   EXPECT_EQ(said([](StepPlan& p) { p.actions.push_back({.kind = ActionKind::kAgree}); }),
             "action 7 (agree): lets ranks wait for each other, but those that exchange with a "
             "centre do not");
   EXPECT_EQ(said([](StepPlan& p) { p.parameters = p.optimizer_state = {Placement::kReplicate}; }),
-            "action 4 (exchange 1-1 over dp every 4: b): the weights of parameter 1 (b) are "
+            "action 4 (elastic_average 1-1 over dp every 4: b): the weights of parameter 1 (b) are "
             "replicate over dp between steps");
   EXPECT_EQ(
       said([](StepPlan& p) {

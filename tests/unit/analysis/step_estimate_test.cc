@@ -83,7 +83,7 @@ StepPlan shards(int ranks, bool asynchronous = false) {
                over(ActionKind::kReshard, 0),
                compute(ActionKind::kForward, 1),
                {.kind = ActionKind::kLoss},
-               {.kind = ActionKind::kCount},
+               {.kind = ActionKind::kSumWeights},
                compute(ActionKind::kBackward, 1),
                over(ActionKind::kReduceScatter, 1),
                compute(ActionKind::kReleaseGradients, 1),
@@ -259,7 +259,7 @@ TEST(StepSimulate, WhatIsAsynchronousIsHiddenBehindComputations) {
 TEST(StepSimulate, BucketsAreSentWhileBackwardGoesOn) {
   StepPlan p = replicas(2);
   p.actions.erase(p.actions.begin() + 4);
-  p.actions.insert(p.actions.begin() + 3, {.kind = ActionKind::kCount, .asynchronous = true});
+  p.actions.insert(p.actions.begin() + 3, {.kind = ActionKind::kSumWeights, .asynchronous = true});
   for (const int s : {0, 1}) {
     p.actions.insert(
         p.actions.begin() + 5,

@@ -60,7 +60,7 @@ StepPlan shards() {
                {.kind = ActionKind::kAllGather, .range = {0, 1}, .axes = {"dp"}},      // 1
                {.kind = ActionKind::kForward, .range = {0, 1}},                        // 2
                {.kind = ActionKind::kLoss},                                            // 3
-               {.kind = ActionKind::kCount},                                           // 4
+               {.kind = ActionKind::kSumWeights},                                      // 4
                {.kind = ActionKind::kBackward, .range = {0, 1}},                       // 5
                {.kind = ActionKind::kReduceScatter, .range = {0, 1}, .axes = {"dp"}},  // 6
                {.kind = ActionKind::kReleaseGradients, .range = {0, 1}},               // 7
@@ -204,7 +204,7 @@ TEST(StepVerify, NamesWhatAStepOfShardsLacks) {
       {{"action 1 (forward 0-1: first .. second): needs the whole, but the weights of parameter 0 "
         "(a) are shard over dp",
         without(1)},
-       {"action 5 (reduce_scatter " + all + "comes before the weights are counted", without(4)},
+       {"action 5 (reduce_scatter " + all + "comes before the weights are added up", without(4)},
        {"action 6 (release_gradients 0-1: a .. b): finds no terms of a reduce_scatter of parameter "
         "0 (a)",
         without(6)},
@@ -215,7 +215,7 @@ TEST(StepVerify, NamesWhatAStepOfShardsLacks) {
             "needs parts, but the weights of parameter 0 (a) are "
             "replicate over dp",
         twice(1)},
-       {"action 5 (count): counts a second time", twice(4)},
+       {"action 5 (sum_weights): adds up the weights a second time", twice(4)},
        {"action 8 (release_gradients 0-1: a .. b): finds no terms of a reduce_scatter of parameter "
         "0 (a)",
         twice(7)},
@@ -379,7 +379,7 @@ TEST(StepVerify, WorkersDoNotWaitForEachOther) {
         instead(ActionKind::kReduceScatter, true)},
        {"action 9 (all_gather 0-1 over dp: f .. a): " + together,
         instead(ActionKind::kAllGather, true)},
-       {"action 9 (count): " + together, instead(ActionKind::kCount, false)},
+       {"action 9 (sum_weights): " + together, instead(ActionKind::kSumWeights, false)},
        {"action 9 (find_unused): " + together, instead(ActionKind::kFindUnused, false)},
        {"action 9 (update 0-1: f .. a): the parameters are remote over dp; the servers update "
         "them, after a push",

@@ -33,7 +33,7 @@ StepPlan workers_of_two() {
                {.kind = ActionKind::kForward, .range = {0, 1}},                         // 2
                {.kind = ActionKind::kLoss},                                             // 3
                {.kind = ActionKind::kBackward, .range = {0, 1}},                        // 4
-               {.kind = ActionKind::kCount},                                            // 5
+               {.kind = ActionKind::kSumWeights},                                       // 5
                {.kind = ActionKind::kAllReduce, .range = {0, 1}, .axes = {"worker"}},   // 6
                {.kind = ActionKind::kNorm},                                             // 7
                {.kind = ActionKind::kClip},                                             // 8
@@ -62,7 +62,7 @@ TEST(WorkerRanks, VerifyNamesWhatTheyLack) {
   ASSERT_TRUE(verify(workers_of_two()).ok()) << verify(workers_of_two()).to_string();
   const std::vector<Case> cases = {
       {"action 6 (norm): needs reduced gradients, but " + partial, without(6)},
-      {"action 5 (all_reduce 0-1 over worker: a .. b): comes before the weights are counted",
+      {"action 5 (all_reduce 0-1 over worker: a .. b): comes before the weights are added up",
        without(5)},
       {"action 9 (agree): no action pushes the gradients of parameter 0 (a)", without(9)},
       {"no action lets the ranks agree on the end of the step", without(10)},

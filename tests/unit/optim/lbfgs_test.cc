@@ -61,7 +61,7 @@ Minimum minimise(const Loss& loss, const Vector& from, int evaluations,
     out.converged = next == Lbfgs::Outcome::kConverged;
     if (next == Lbfgs::Outcome::kStep) out.path.push_back(at);
   }
-  throw_if_error(method.settle(space));
+  throw_if_error(method.finish(space));
   out.weights = space.weights();
   out.loss = loss(out.weights, g);
   return out;
@@ -173,10 +173,10 @@ TEST(Lbfgs, GoesOnFromACheckpointWithTheSameBits) {
         Lbfgs before(options), after(options);
         LocalSpace<double> space(from, Lbfgs::vectors(options));
         run(before, space, rosenbrock, cut);
-        if (is_settled) throw_if_error(before.settle(space));
+        if (is_settled) throw_if_error(before.finish(space));
         throw_if_error(after.resume(before.numbers(), space));
         run(after, space, rosenbrock, kEvaluations - cut);
-        throw_if_error(after.settle(space));
+        throw_if_error(after.finish(space));
         EXPECT_EQ(space.weights(), whole) << "history " << history << ", cut " << cut;
         EXPECT_TRUE(after.has_converged() || !before.has_converged());
       }
@@ -235,7 +235,7 @@ TEST(Lbfgs, WorksWithFloat32) {
     space.set_gradient(f, g);
     (void)method.next(1, space).take_or_throw();
   }
-  throw_if_error(method.settle(space));
+  throw_if_error(method.finish(space));
   const Minimum exact = minimise(loss, Vector(12), 100);
   EXPECT_LT(distance(Vector(space.weights().begin(), space.weights().end()), exact.weights), 1e-3);
 }

@@ -125,7 +125,7 @@ TEST(ElasticAveraging, ExchangesBetweenTheGradientAndTheUpdate) {
   EXPECT_TRUE(has_centre(*p) && has_servers(*p) && !is_remote(*p));
   EXPECT_THAT(all_actions(*p),
               ::testing::ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "norm", "clip",
-                                     "exchange 0-3 over dp every 8", "update 0-3"));
+                                     "elastic_average 0-3 over dp every 8", "update 0-3"));
 }
 
 TEST(ElasticAveraging, RefusesWhatItCannotRewrite) {

@@ -52,7 +52,7 @@ plan::ModelShape model() {
                             .positions = 12,
                             .keys = 24,
                             .windows = {{.channels = 1, .height = 8, .width = 8, .kernel = 3}},
-                            .place_sum = i == 2 ? 4 : 0});
+                            .spatial_all_reduce = i == 2 ? 4 : 0});
     out.segments.back().parameters[0].split = {.units = 4};
     if (i < 2) out.segments.back().sums.forward = {8};
     if (i > 0) out.segments.back().sums.backward = {8};

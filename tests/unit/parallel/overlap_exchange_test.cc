@@ -61,7 +61,7 @@ TEST(OverlapExchange, IsChosenWhereServersAreBehindConnections) {
   EXPECT_EQ(strategy_of(servers, true), "one_device+parameter_server+by_segment+overlap_exchange");
   EXPECT_EQ(strategy_of(servers, false), "one_device+parameter_server");
   Strategy copies = servers, ranks = servers;
-  copies.exchange = {.fetch = 2, .push = 2};
+  copies.exchange_periods = {.fetch = 2, .push = 2};
   ranks.worker_ranks = 2;
   for (const Strategy& s : {copies, ranks}) {
     EXPECT_EQ(strategy_of(s, true), "one_device+parameter_server");

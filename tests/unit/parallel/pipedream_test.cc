@@ -133,9 +133,9 @@ TEST(PipeDream, AForwardDoesNotWaitForTiedGradients) {
 
 TEST(PipeDream, TiedParametersAreUpdatedTogether) {
   const StepPlan p = plan_of(pipedream_2bw(), 3, 4, /*tied=*/true);
-  const auto sum = std::ranges::find(p.actions, ActionKind::kSumTied, &Action::kind);
+  const auto sum = std::ranges::find(p.actions, ActionKind::kAllReduceTied, &Action::kind);
   ASSERT_NE(sum, p.actions.end());
-  EXPECT_EQ(to_text(*sum), "sum_tied 0-0 delay 1");
+  EXPECT_EQ(to_text(*sum), "all_reduce_tied 0-0 delay 1");
   EXPECT_EQ(to_text(*(sum + 1)), "update 0-0 delay 1");
   // before the last stage has gradients of the next batch
   const auto next = std::ranges::find_if(p.actions, [](const Action& a) {

@@ -261,7 +261,7 @@ TEST(PipelineVerify, SaysWhatIsWrong) {
   };
   expect_refused(drop(ActionKind::kMoveActivation), "needs the output of segment 0 moved");
   expect_refused(drop(ActionKind::kMoveGradient), "needs the gradient of segment 1 moved");
-  expect_refused(drop(ActionKind::kSumTied),
+  expect_refused(drop(ActionKind::kAllReduceTied),
                  "the gradients of parameter 0 (layer0.weight) are "
                  "partial over pp");
   StepPlan p = good;
@@ -297,7 +297,7 @@ TEST(Project, ARankHasTheActionsOfItsStage) {
     EXPECT_EQ(count(r, ActionKind::kMoveActivation), 2) << r;
     EXPECT_EQ(count(r, ActionKind::kMoveGradient), 2) << r;
     EXPECT_EQ(count(r, ActionKind::kLoss), r == 1 ? 2 : 0);
-    EXPECT_EQ(count(r, ActionKind::kSumTied), 1) << r;
+    EXPECT_EQ(count(r, ActionKind::kAllReduceTied), 1) << r;
     EXPECT_EQ(count(r, ActionKind::kUpdate), 1) << r;
   }
   // the last stage reads layer0.weight, so it takes part in its reduction, too

@@ -121,12 +121,13 @@ TEST(ShardStages, EachStageGathersAndReducesWhatItHas) {
         EXPECT_GE(std::ssize(gathers), 2 * 6 * (read - shared)) << name_of(way);
         EXPECT_EQ(of_kind(mine, ActionKind::kReshard).size(), gathers.size());
       }
-      EXPECT_EQ(of_kind(mine, ActionKind::kCount).size(), 1U);
+      EXPECT_EQ(of_kind(mine, ActionKind::kSumWeights).size(), 1U);
       EXPECT_EQ(of_kind(mine, ActionKind::kFindUnused).size(), 1U);
     }
     // ranks of a stage learn what is unused before stages add up what they share
-    EXPECT_EQ(of_kind(p, ActionKind::kSumTied).size(), tied ? 1U : 0U);
-    EXPECT_TRUE(!tied || first_of(p, ActionKind::kFindUnused) < first_of(p, ActionKind::kSumTied));
+    EXPECT_EQ(of_kind(p, ActionKind::kAllReduceTied).size(), tied ? 1U : 0U);
+    EXPECT_TRUE(!tied ||
+                first_of(p, ActionKind::kFindUnused) < first_of(p, ActionKind::kAllReduceTied));
     EXPECT_LT(first_of(p, ActionKind::kFindUnused), first_of(p, ActionKind::kNorm));
     EXPECT_EQ(of_kind(p, ActionKind::kNorm)[0].axes, (std::vector<std::string>{"pp", "shard"}));
   }
@@ -175,7 +176,7 @@ TEST(ShardStagesMutation, NoActionCanBeLeftOutOrDoneTwice) {
 TEST(ShardStagesMutation, StagesAddUpOnlyWhatIsReduced) {
   StepPlan p = plan_of({});
   const auto unused = p.actions.begin() + first_of(p, ActionKind::kFindUnused);
-  std::rotate(unused, unused + 1, unused + 2);  // behind sum_tied
+  std::rotate(unused, unused + 1, unused + 2);  // behind all_reduce_tied
   const Status status = analysis::verify(p);
   EXPECT_NE(status.message().find("comes before find_unused"), std::string::npos)
       << status.message();

@@ -48,7 +48,7 @@ plan::ModelShape network(int kernel) {
   }
   out.segments[2].windows = {{kChannels, kHeight, kWidth}};
   out.segments[2].norms = {};
-  out.segments[2].place_sum = kChannels;
+  out.segments[2].spatial_all_reduce = kChannels;
   return out;
 }
 
@@ -61,10 +61,11 @@ TEST(SpatialPlan, SaysWhatIsReadAndAddedUp) {
   EXPECT_EQ(p.strategy, "one_device+spatial2x3+mirrored");
   const std::string text = to_text(p);
   for (const char* line :
-       {"mesh dp=2 sh=2 sw=3\n",
+       {"mesh dp=2 height=2 width=3\n",
         "segment 0: conv0 flops=100 window 4,12,16 kernel 3 padding 1 norms 4\n",
-        "segment 2: head flops=100 window 4,12,16 kernel 1 place_sum 4\n",
-        "state parameters replicate replicate replicate\n", "all_reduce 0-2 over dp,sh,sw"}) {
+        "segment 2: head flops=100 window 4,12,16 kernel 1 spatial_all_reduce 4\n",
+        "state parameters replicate replicate replicate\n",
+        "all_reduce 0-2 over dp,height,width"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << " in\n" << text;
   }
   EXPECT_EQ(*plan::parse_step_plan(text), p);
@@ -73,7 +74,7 @@ TEST(SpatialPlan, SaysWhatIsReadAndAddedUp) {
            [](StepPlan& q) { q.model.segments[0].windows[0].kernel = 5; },
            [](StepPlan& q) { q.model.segments[0].windows[0].stride = 2; },
            [](StepPlan& q) { q.model.segments[1].norms[0] = 5; },
-           [](StepPlan& q) { q.model.segments[2].place_sum = 5; }}) {
+           [](StepPlan& q) { q.model.segments[2].spatial_all_reduce = 5; }}) {
     StepPlan other = p;
     change(other);
     EXPECT_NE(hash(other), before);
@@ -93,7 +94,7 @@ TEST(SpatialPlan, RanksOfAGridLoadTheSame) {
   }
   EXPECT_EQ(parts_of_output(p, 0), 6);
   EXPECT_EQ(parts_of_output(p, 2), 1);  // the head's is whole
-  EXPECT_EQ(plan::place_axes(plan_of({spatial(1, 2)}).mesh), (std::vector<std::string>{"sw"}));
+  EXPECT_EQ(plan::place_axes(plan_of({spatial(1, 2)}).mesh), (std::vector<std::string>{"width"}));
 }
 
 analysis::StepSizes sizes() {
@@ -180,7 +181,7 @@ TEST(LocalConnectivity, SendsEachStateOnceToEachRankThatReadsIt) {
       }
       model.segments[1].split_windows = {w};
       model.segments[2].sums.forward = {10};
-      model.segments[2].place_sum = 0;
+      model.segments[2].spatial_all_reduce = 0;
       const StepPlan p = compose(one_device(model), tensor_parallel(ranks)).take_or_throw();
       EXPECT_EQ(*plan::parse_step_plan(to_text(p)), p);
       EXPECT_EQ(sent(p, ActionKind::kForward), expected);
@@ -209,7 +210,7 @@ TEST(SpatialPlan, WhatLooksAtAllPlacesIsAddedUp) {
     }
     return out;
   };
-  const std::vector<std::string> grid = {"sh", "sw"};
+  const std::vector<std::string> grid = {"height", "width"};
   const Collective moments{.goal = GoalKind::kAllGather,
                            .elements = 4 * (1 + 2 * kChannels),
                            .dtype = DType::kFloat64,
@@ -281,13 +282,16 @@ TEST(SpatialPlan, VerifyRefusesOtherForms) {
   const StepPlan good = plan_of({spatial(2, 2)});
   EXPECT_TRUE(analysis::verify(good).ok()) << analysis::verify(good).message();
   for (const auto& [change, message] : std::vector<std::pair<void (*)(StepPlan&), const char*>>{
-           {[](StepPlan& p) { p.model.segments[2].place_sum = 0; }, "0 segments have a place_sum"},
-           {[](StepPlan& p) { p.model.segments[0].place_sum = 1; }, "2 segments have a place_sum"},
+           {[](StepPlan& p) { p.model.segments[2].spatial_all_reduce = 0; },
+            "0 segments have a spatial_all_reduce"},
+           {[](StepPlan& p) { p.model.segments[0].spatial_all_reduce = 1; },
+            "2 segments have a spatial_all_reduce"},
            {[](StepPlan& p) { p.model.segments[0].windows.clear(); },
             "first segment has no window"},
            {[](StepPlan& p) { p.model.segments[1].windows[0].height = 1; }, "have no part each"},
            {[](StepPlan& p) { p.model.segments[1].windows[0].padding = 3; }, "have no part each"},
-           {[](StepPlan& p) { p.parameters[0] = plan::Placement::kShard; }, "replicated over 'sh'"},
+           {[](StepPlan& p) { p.parameters[0] = plan::Placement::kShard; },
+            "replicated over 'height'"},
            {[](StepPlan& p) { std::swap(p.model.segments[1], p.model.segments[2]); },
             "no ranks have parts of its places"}}) {
     StepPlan p = good;

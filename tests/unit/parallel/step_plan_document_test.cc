@@ -214,7 +214,7 @@ TEST(PlanDocuments, HaveAGrammarWithEveryWord) {
     EXPECT_THAT(rule(page, "step_plan"), HasSubstr(std::string("\"") + word + "\""));
   for (const char* word :
        {"borrows", "stage", "heads", "sums", "gradient_sums", "loss_sums", "splits_output",
-        "positions", "keys", "window", "split_window", "states", "norms", "place_sum"})
+        "positions", "keys", "window", "split_window", "states", "norms", "spatial_all_reduce"})
     EXPECT_THAT(rule(page, "segment"), HasSubstr(std::string("\"") + word + "\""));
   for (const char* word : {"frozen", "sparse", "elsewhere", "split", "dim", "blocks", "counts"})
     EXPECT_THAT(rule(page, "parameter"), HasSubstr(std::string("\"") + word + "\""));

@@ -156,14 +156,14 @@ class Uses {
         (a_.asynchronous && !plan_.chosen) || plan_.mesh.find(plan::kWorkerAxis) >= 0;
     switch (a_.kind) {
       case kChoose: return use("chosen", Use::kChange);
-      case kCount: return use("weights", Use::kChange);
+      case kSumWeights: return use("weights", Use::kChange);
       case kAllGather:
       case kReshard:
       case kShareParameters:
       case kPull:
       case kMix:
       case kAverage: return parameters("values of", Use::kChange);
-      case kExchange: parameters("values of", Use::kChange); return gradients(Use::kRead);
+      case kElasticAverage: parameters("values of", Use::kChange); return gradients(Use::kRead);
       case kAllReduce:
         if (weighted) use("weights", Use::kRead);
         return gradients(Use::kChange, a_.axes);
@@ -173,10 +173,10 @@ class Uses {
         return gradients(Use::kChange, a_.axes);
       case kReleaseGradients: return parameters("terms of", Use::kChange);
       case kShareGradients: return gradients(Use::kChange, a_.axes);
-      case kSumTied:
+      case kAllReduceTied:
         gradients(Use::kChange, {plan::kStageAxis});
         return gradients(Use::kRead, other_axes(plan::kStageAxis));
-      case kSumWhole:
+      case kAllReduceUnsplit:
         gradients(Use::kChange, {plan::kTensorAxis});
         return gradients(Use::kRead, {"shard", "no axis"});
       case kFindUnused: return all_gradients(Use::kChange);

@@ -314,7 +314,7 @@ TEST(SequenceParallel, APlanSaysWhereGradientsAreTerms) {
        {"mesh dp=2 tp=2\n", "step micro_batches=2 sequence_parallel\n",
         "segment 0: embedding flops=10 sums 16 positions 2\n",
         "segment 1: block0 flops=100 heads 4 sums 16 gradient_sums 16 positions 2 keys 32\n",
-        "action 7: sum_whole 0-7 ", "action 8: all_reduce 0-7 over dp"}) {
+        "action 7: all_reduce_unsplit 0-7 ", "action 8: all_reduce 0-7 over dp"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << " in\n" << text;
   }
   EXPECT_EQ(*plan::parse_step_plan(text), p);
@@ -347,7 +347,7 @@ TEST(SequenceParallel, GathersWhereASplitBeginsAndScattersWhereItEnds) {
   EXPECT_EQ(over_tp(p, ActionKind::kBackward),
             (Kinds{block[1], block[0], block[1], block[0], block[1], block[0]}));
   EXPECT_EQ(over_tp(p, ActionKind::kLoss), (Kinds{{kAllReduce, 10}, {kAllReduce, 20}}));
-  EXPECT_EQ(over_tp(p, ActionKind::kSumWhole), (Kinds{{kAllReduce, 24}}));  // the norms
+  EXPECT_EQ(over_tp(p, ActionKind::kAllReduceUnsplit), (Kinds{{kAllReduce, 24}}));  // the norms
   EXPECT_EQ(over_tp(sequence_plan_of({tensor_parallel(2), recompute()}), ActionKind::kRecompute),
             (Kinds{block[1], block[0], block[1]}));  // of the embedding and the first block
   // without what is trained in front of a block its gradients go no further
@@ -386,18 +386,19 @@ TEST(SequenceParallel, AddsUpWhereGradientsAreComplete) {
   const auto texts = [](const StepPlan& p) {
     std::vector<std::string> out;
     for (const plan::Action& a : p.actions) {
-      if (a.kind == ActionKind::kSumWhole) out.push_back(to_text(a));
+      if (a.kind == ActionKind::kAllReduceUnsplit) out.push_back(to_text(a));
     }
     return out;
   };
   EXPECT_EQ(texts(sequence_plan_of({micro_batches(2), pipeline({}), tensor_parallel(2)})),
-            (std::vector<std::string>{"sum_whole 4-7", "sum_whole 0-3"}));
+            (std::vector<std::string>{"all_reduce_unsplit 4-7", "all_reduce_unsplit 0-3"}));
   EXPECT_EQ(texts(sequence_plan_of(
                 {micro_batches(2), pipeline({.schedule = pipedream_2bw()}), tensor_parallel(2)})),
-            (std::vector<std::string>{"sum_whole 0-3 delay 1", "sum_whole 4-7"}));
+            (std::vector<std::string>{"all_reduce_unsplit 0-3 delay 1", "all_reduce_unsplit 4-7"}));
   // the embedding has no whole parameter
   EXPECT_EQ(texts(sequence_plan_of({tensor_parallel(2), sharded({.stage = 3, .ranks = 2})})),
-            (std::vector<std::string>{"sum_whole 7-7", "sum_whole 4-6", "sum_whole 1-3"}));
+            (std::vector<std::string>{"all_reduce_unsplit 7-7", "all_reduce_unsplit 4-6",
+                                      "all_reduce_unsplit 1-3"}));
 }
 
 TEST(SequenceParallel, RefusesWhatHasNoPositionsForEachRank) {
@@ -448,12 +449,13 @@ TEST(SequenceParallel, VerifyRefusesAnotherPlan) {
     return std::ranges::find(p.actions, kind, &plan::Action::kind);
   };
   const StepPlan good = sequence_plan_of({tensor_parallel(2)});
-  EXPECT_NE(why(good, [&](StepPlan& p) { p.actions.erase(position(p, ActionKind::kSumWhole)); })
-                .find("(block0.norm) are partial over tp"),
-            std::string::npos);
+  EXPECT_NE(
+      why(good, [&](StepPlan& p) { p.actions.erase(position(p, ActionKind::kAllReduceUnsplit)); })
+          .find("(block0.norm) are partial over tp"),
+      std::string::npos);
   EXPECT_NE(why(good,
                 [&](StepPlan& p) {
-                  position(p, ActionKind::kSumWhole)->range = {0, 0};
+                  position(p, ActionKind::kAllReduceUnsplit)->range = {0, 0};
                 })
                 .find("finds nothing to add up"),
             std::string::npos);
@@ -467,7 +469,7 @@ TEST(SequenceParallel, VerifyRefusesAnotherPlan) {
   const StepPlan shards = sequence_plan_of({tensor_parallel(2), sharded({.stage = 2, .ranks = 2})});
   EXPECT_NE(why(shards,
                 [&](StepPlan& p) {
-                  const auto sum = position(p, ActionKind::kSumWhole);
+                  const auto sum = position(p, ActionKind::kAllReduceUnsplit);
                   const plan::Action last = *sum;
                   p.actions.erase(sum);
                   p.actions.insert(position(p, ActionKind::kFindUnused), last);

@@ -47,7 +47,7 @@ TEST(WorkerRanks, AverageTheirGradientsAndPushOnce) {
   EXPECT_THAT(
       all_actions(*p),
       ElementsAre("load", "pull 0-3 over dp,worker", "forward 0-1", "loss", "backward 0-1",
-                  "forward 0-1 batch 1", "loss batch 1", "backward 0-1 batch 1", "count",
+                  "forward 0-1 batch 1", "loss batch 1", "backward 0-1 batch 1", "sum_weights",
                   "all_reduce 0-3 over worker", "norm", "clip", "push 0-3 over dp", "agree"));
   const auto after =
       compose(one_device(shape()), parameter_server(3, {}, 2), micro_batches(2), clip_gradients());
@@ -64,7 +64,7 @@ TEST(WorkerRanks, MayTrainCopiesBetweenPullsAndPushes) {
   ASSERT_TRUE(p.ok()) << p.status().to_string();
   EXPECT_THAT(all_actions(*p),
               ElementsAre("load", "pull 0-3 over dp,worker every 4", "forward 0-1", "loss",
-                          "backward 0-1", "count", "all_reduce 0-3 over worker", "update 0-3",
+                          "backward 0-1", "sum_weights", "all_reduce 0-3 over worker", "update 0-3",
                           "push 0-3 over dp every 2", "agree"));
 }
 
@@ -121,7 +121,7 @@ TEST(WorkerStages, RefuseWhatDoesNotGoTogether) {
     s.kind = Strategy::Kind::kParameterServer;
     return plan_for(s, shape(), {.ranks_per_host = {8}}, step).status().message();
   };
-  EXPECT_EQ(message({.exchange = {.fetch = 2},
+  EXPECT_EQ(message({.exchange_periods = {.fetch = 2},
                      .worker_ranks = 2,
                      .pipeline = 2,
                      .tensor = 2,
@@ -135,7 +135,7 @@ TEST(WorkerStages, RefuseWhatDoesNotGoTogether) {
             "after whole steps, and those of schedule 'pipedream' overlap: leave out schedule, or "
             "use 'ddp'; has parts of workers that pull and push in every step: leave out "
             "fetch_every and push_every, or pipeline and tensor");
-  EXPECT_EQ(message({.exchange = {.averages = true}, .pipeline = 2}),
+  EXPECT_EQ(message({.exchange_periods = {.averages = true}, .pipeline = 2}),
             "strategy 'parameter_server' has servers that average workers of one rank: leave out "
             "pipeline and tensor, or use 'parameter_averaging'");
   EXPECT_EQ(message({.pipeline = 2}), "");

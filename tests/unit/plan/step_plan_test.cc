@@ -126,16 +126,17 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
   EXPECT_EQ(message_of(head + "state parameters partial"),
             "4:18: 'partial' is not a placement; there are replicate, shard, shared, remote, "
             "diverged, staged, split");
-  EXPECT_EQ(
-      message_of(state + "action 0: sleep"),
-      "7:11: 'sleep' is not an action; there are load, choose, count, forward, loss, recompute, "
-      "backward, "
-      "backward_input, backward_weight, "
-      "move_activation, move_gradient, all_gather, reshard, all_reduce, reduce_scatter, "
-      "release_gradients, sum_tied, sum_whole, find_unused, share_gradients, share_parameters, "
-      "pull, push, "
-      "average, exchange, mix, norm, unscale, clip, "
-      "update, agree");
+  EXPECT_EQ(message_of(state + "action 0: sleep"),
+            "7:11: 'sleep' is not an action; there are load, choose, sum_weights, forward, loss, "
+            "recompute, "
+            "backward, "
+            "backward_input, backward_weight, "
+            "move_activation, move_gradient, all_gather, reshard, all_reduce, reduce_scatter, "
+            "release_gradients, all_reduce_tied, all_reduce_unsplit, find_unused, share_gradients, "
+            "share_parameters, "
+            "pull, push, "
+            "average, elastic_average, mix, norm, unscale, clip, "
+            "update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");
   EXPECT_EQ(message_of(state + "action 0: load 1-1"),

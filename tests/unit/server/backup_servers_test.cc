@@ -196,7 +196,8 @@ TEST(BackupServers, AnExchangeIsMadeOnceWhenTheServerIsKilled) {
   for (std::uint64_t i = 0; i < 40; ++i) {
     if (i == 20) killer = std::thread([&] { servers.at(0).send_signal(SIGKILL); });
     own.assign(own.size(), x += 1);
-    const auto made = me.shards[0]->exchange(pieces, 0.25, i, Deadline::never()).take_or_throw();
+    const auto made =
+        me.shards[0]->elastic_average(pieces, 0.25, i, Deadline::never()).take_or_throw();
     EXPECT_EQ(made.decision.action, PushAction::kUpdate);
     const double d = 0.25 * (x - centre);
     x -= d;

@@ -70,7 +70,7 @@ TEST_P(BrokenLinks, AnExchangeIsMadeOnce) {
   double x = 64, centre = 0;
   for (std::uint64_t i = 0; i < 15; ++i) {
     own.assign(own.size(), x += 1);
-    (void)me.shards[0]->exchange(pieces, 0.25, i, Deadline::never()).take_or_throw();
+    (void)me.shards[0]->elastic_average(pieces, 0.25, i, Deadline::never()).take_or_throw();
     const double d = 0.25 * (x - centre);
     x -= d;
     centre += d;

@@ -213,7 +213,7 @@ Vector in_one_thread(const optim::Options& options, int steps) {
     space.set_gradient(loss, g);
     if (method.next(options.lr, space).take_or_throw() == optim::Lbfgs::Outcome::kConverged) break;
   }
-  throw_if_error(method.settle(space));
+  throw_if_error(method.finish(space));
   return space.weights();
 }
 

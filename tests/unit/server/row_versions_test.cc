@@ -154,7 +154,7 @@ TEST(RowVersions, AfterAnExchangeAreThoseOfAFullPass) {
       for (Shards* shards : {&rows, &whole}) {
         std::vector<float> table(static_cast<std::size_t>(kElements), 2), dense(kDense, 3);
         void* own[] = {table.data(), dense.data()};
-        (void)shards->of(0).exchange(own, 0.5, step).take_or_throw();
+        (void)shards->of(0).elastic_average(own, 0.5, step).take_or_throw();
       }
     } else {
       const RandomPush<float> gradient(rng);

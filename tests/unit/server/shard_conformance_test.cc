@@ -224,15 +224,15 @@ TEST_P(Conformance, AnExchangeMovesBothSides) {
   Shards shards(GetParam(), Kind::kAsync);
   Values large(static_cast<std::size_t>(kShardElements), 8), small(7, 4);
   void* own[] = {large.data(), small.data()};
-  const auto first = shards.of(0).exchange(own, 0.25, 0, Deadline::never()).take_or_throw();
+  const auto first = shards.of(0).elastic_average(own, 0.25, 0, Deadline::never()).take_or_throw();
   EXPECT_EQ(first.decision.action, PushAction::kUpdate);
   EXPECT_THAT(large, testing::Each(6));
   EXPECT_THAT(small, testing::Each(3));
   EXPECT_EQ(shards.read(1), 2);
-  const auto again = shards.of(0).exchange(own, 0.25, 0, Deadline::never()).take_or_throw();
+  const auto again = shards.of(0).elastic_average(own, 0.25, 0, Deadline::never()).take_or_throw();
   EXPECT_EQ(again.decision.action, PushAction::kRepeated);
   EXPECT_THAT(large, testing::Each(6));
-  (void)shards.of(0).exchange(own, 0.5, 1, Deadline::never()).take_or_throw();
+  (void)shards.of(0).elastic_average(own, 0.5, 1, Deadline::never()).take_or_throw();
   EXPECT_THAT(large, testing::Each(4));
   EXPECT_EQ(shards.read(1), 4);
 }

@@ -169,7 +169,7 @@ class Job {
     Rng rng(static_cast<std::uint64_t>(worker), "values");
     for (std::uint64_t sequence = 0;; ++sequence) {
       std::ranges::fill(x, rng.uniform());
-      if (!mine->exchange(pieces, 0.5, sequence).ok()) ::_exit(2);
+      if (!mine->elastic_average(pieces, 0.5, sequence).ok()) ::_exit(2);
       if (!std::ranges::all_of(x, [&x](double e) { return e == x[0]; })) ::_exit(3);
     }
   }

@@ -298,7 +298,7 @@ TEST(SharedShard, AnExchangeMovesBothByTheSame) {
     for (int w = 0; w < 2; ++w) {
       Own own{.first = x[static_cast<std::size_t>(w)], .second = std::vector<double>(7, 4)};
       const auto pieces = own.pieces();
-      const auto done = servers.of(w).exchange(pieces, 0.25, step).take_or_throw();
+      const auto done = servers.of(w).elastic_average(pieces, 0.25, step).take_or_throw();
       EXPECT_EQ(done.decision.staleness, step == 0 && w == 0 ? 0u : 1u);
       for (std::size_t i = 0; i < c.size(); ++i) {
         const double d = 0.25 * (x[static_cast<std::size_t>(w)][i] - c[i]);
@@ -319,7 +319,7 @@ TEST(SharedShard, AnExchangeAtRateZeroChangesNoBit) {
   const std::vector<double> c = servers.now();
   Own own{.first = random_gradient(1), .second = std::vector<double>(7, 4)};
   const auto pieces = own.pieces();
-  (void)servers.of(0).exchange(pieces, 0, 0).take_or_throw();
+  (void)servers.of(0).elastic_average(pieces, 0, 0).take_or_throw();
   EXPECT_EQ(own.first, random_gradient(1));
   EXPECT_EQ(servers.now(), c);
 }
@@ -329,16 +329,16 @@ TEST(SharedShard, ARepeatedExchangeIsMadeOnce) {
   Own own{.first = constant(8), .second = std::vector<double>(7, 8)};
   const auto pieces = own.pieces();
   for (int i = 0; i < 3; ++i) {
-    const auto done = servers.of(0).exchange(pieces, 0.5, 0).take_or_throw();
+    const auto done = servers.of(0).elastic_average(pieces, 0.5, 0).take_or_throw();
     EXPECT_EQ(done.decision.action, i == 0 ? PushAction::kUpdate : PushAction::kRepeated);
   }
   EXPECT_EQ(own.first, constant(4));
   EXPECT_EQ(servers.now(), constant(4));
-  EXPECT_THAT(servers.of(0).exchange(pieces, 0.5, 9).status().message(),
+  EXPECT_THAT(servers.of(0).elastic_average(pieces, 0.5, 9).status().message(),
               HasSubstr("was not received"));
   Servers waiting(2, {}, {.kind = Kind::kSync});
   (void)waiting.read(0);
-  EXPECT_THAT(waiting.of(0).exchange(pieces, 0.5, 0).status().message(),
+  EXPECT_THAT(waiting.of(0).elastic_average(pieces, 0.5, 0).status().message(),
               HasSubstr("give the shard policy 'async'"));
 }
 
@@ -353,7 +353,7 @@ TEST(SharedShard, WorkersThatExchangeAtATimeLoseWhatTheCentreGains) {
     threads.emplace_back([&servers, &mine, w] {
       const auto pieces = mine.pieces();
       for (std::uint64_t step = 0; step < 40; ++step) {
-        (void)servers.of(w).exchange(pieces, 0.3, step).take_or_throw();
+        (void)servers.of(w).elastic_average(pieces, 0.3, step).take_or_throw();
       }
     });
   }

@@ -30,7 +30,7 @@ class Downpour : public test::TrainerRun {
   Downpour() : TrainerRun("stormo_downpour_") {
     options.strategy.kind = Strategy::Kind::kParameterServer;
   }
-  void exchange(int fetch, int push) { options.strategy.exchange = {fetch, push}; }
+  void exchange(int fetch, int push) { options.strategy.exchange_periods = {fetch, push}; }
 };
 
 // Dean et al. have n_fetch = n_push = 1, and Adagrad at the servers.

@@ -87,9 +87,9 @@ class WatchedShard final : public server::Shard {
   Result<Pushed> push(const server::PushedGradient& g, Deadline by) override {
     return shard_->push(g, by);
   }
-  Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
-                          Deadline by) override {
-    return shard_->exchange(own, alpha, sequence, by);
+  Result<Pushed> elastic_average(std::span<void* const> own, double alpha, std::uint64_t sequence,
+                                 Deadline by) override {
+    return shard_->elastic_average(own, alpha, sequence, by);
   }
   Result<std::uint64_t> leave(double lr) override { return shard_->leave(lr); }
   Result<Joined> join() override { return shard_->join(); }
@@ -287,7 +287,7 @@ TEST(EarlyExchange, GoesWithClippingAndMicroBatches) {
 // Copies change between pushes, and a push sends the sum of several steps.
 TEST(EarlyExchange, IsNotForWorkersWithCopies) {
   PlanRun run = overlap_run(test::mlp_problem(), false);
-  run.options.strategy.exchange = {.fetch = 2, .push = 2};
+  run.options.strategy.exchange_periods = {.fetch = 2, .push = 2};
   run.plan = parallel::compose(parallel::one_device(run.problem.model(3)->shape()),
                                {parallel::parameter_server(1, {.fetch = 2, .push = 2}),
                                 parallel::by_segment(), parallel::overlap_exchange()})

@@ -52,7 +52,7 @@ Average average(const std::vector<int>& hosts, const ReductionOptions& how, int 
     const torch::Tensor p = torch::zeros({kElements}).requires_grad_();
     const std::vector<NamedParameter> parameters = {{"p", p}};
     GradientReducer reducer(world, parameters);
-    reducer.follow(train::plan_of_replicas(parameters, world.size(), how));
+    reducer.set_plan(train::plan_of_replicas(parameters, world.size(), how));
     reducer.set_weight(world.rank() + 1.0);
     torch::Tensor mean = torch::zeros({kElements}, torch::kFloat64);
     std::uint64_t sent = 0;
@@ -117,7 +117,7 @@ TEST(GradientReducer, RefusesAPlanOfOtherElementsOrTypes) {
     const plan::StepPlan plan =
         train::plan_of_replicas({{"p", planned}}, 2, {.overlap = train::Overlap::at_the_end()});
     try {
-      reducer.follow(plan);
+      reducer.set_plan(plan);
     } catch (const Error& e) {
       return std::string(e.what());
     }
@@ -219,7 +219,7 @@ TEST(DistributedDataParallel, DoesWhatItsPlanSays) {
             std::vector<plan::Action> planned, mine;
             for (const plan::Action& a : plan.actions) {
               const bool in_backward = a.kind == plan::ActionKind::kBackward ||
-                                       a.kind == plan::ActionKind::kCount ||
+                                       a.kind == plan::ActionKind::kSumWeights ||
                                        a.kind == plan::ActionKind::kAllReduce;
               if (in_backward && a.asynchronous == asynchronous) planned.push_back(a);
             }

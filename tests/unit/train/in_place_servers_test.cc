@@ -90,9 +90,9 @@ TEST_F(InPlaceServers, RefusesWhatCannotBe) {
   EXPECT_THAT(refused(), HasSubstr("'table.weight' has sparse gradients, and "
                                    "strategy.placement=sliced cuts through rows"));
   options.servers.placement = server::PlacementRule::kGreedy;
-  options.strategy.exchange = {.fetch = 2, .push = 2};
+  options.strategy.exchange_periods = {.fetch = 2, .push = 2};
   EXPECT_THAT(refused(), HasSubstr("leave out fetch_every and push_every"));
-  options.strategy.exchange = {};
+  options.strategy.exchange_periods = {};
   options.record = folder;
   EXPECT_THAT(refused(), HasSubstr("no order that could be recorded"));
   options.record.clear();

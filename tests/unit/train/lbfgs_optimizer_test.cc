@@ -78,7 +78,7 @@ TEST(LbfgsOptimizer, GoesOnFromItsStateBitForBit) {
       const Regression first, second;
       LbfgsOptimizer before = optimizer_of(first), after = optimizer_of(second);
       make_steps(first, before, cut);
-      if (is_settled) throw_if_error(before.settle());
+      if (is_settled) throw_if_error(before.finish());
       {
         const torch::NoGradGuard guard;
         second.weights.copy_(first.weights);

@@ -463,7 +463,7 @@ TEST(ModelParallelState, IsTheSameWhileTheModelIsReadable) {
     test::on_plan_ranks(run, [&](PlanRank& rank) {
       rank.steps(1);
       save(rank, mutex, before);
-      const auto readable = rank.store().readable();
+      const auto readable = rank.store().gather();
       save(rank, mutex, meanwhile);
     });
     EXPECT_GT(before.size(), 0U);

@@ -56,7 +56,8 @@ PlanRun run_of(const Way& way) {
   options.clip_norm = way.step.clip ? 0.5 : 0;
   options.gradients.overlap = way.step.prefetch > 0;
   using Policy = protocol::PolicyOptions::Kind;
-  options.servers.policy.kind = way.strategy.exchange.averages ? Policy::kAverage : Policy::kSync;
+  options.servers.policy.kind =
+      way.strategy.exchange_periods.averages ? Policy::kAverage : Policy::kSync;
   return {.plan = parallel::plan_for(way.strategy, way.problem.model(3)->split_shape(),
                                      {.ranks_per_host = way.hosts}, way.step)
                       .take_or_throw(),
@@ -320,7 +321,7 @@ std::vector<Way> others() {
           {"a_worker_of_two", {2}, {.kind = Kind::kParameterServer, .worker_ranks = 2}, {}},
           {"averages_of_servers",
            {2},
-           {.kind = Kind::kParameterServer, .exchange = {.averages = true}},
+           {.kind = Kind::kParameterServer, .exchange_periods = {.averages = true}},
            {}},
           {"averages", {2}, {.kind = Kind::kParameterAveraging, .period = 1}, {}},
           {"averages_of_stages",

@@ -104,20 +104,20 @@ inline void add_recomputation(std::vector<Pair>& out) {
 inline void add_asynchronous(std::vector<Pair>& out) {
   out.push_back({"ReductionsThatOnlyTheUpdateAwaits",
                  written("dp=2",
-                         "load\ncount async\nforward 0-0\nforward 1-1\nforward 2-2\nloss\n"
+                         "load\nsum_weights async\nforward 0-0\nforward 1-1\nforward 2-2\nloss\n"
                          "backward 2-2\nall_reduce 4-5 over dp async\n"
                          "backward 1-1\nall_reduce 2-3 over dp async\n"
                          "backward 0-0\nall_reduce 0-1 over dp async\nupdate 0-5\nagree"),
                  plain(2)});
   out.push_back({"BucketsAgainstTheOrderOfBackward",
                  written("dp=2",
-                         "load\nforward 0-2\nloss\ncount\nbackward 0-2\n"
+                         "load\nforward 0-2\nloss\nsum_weights\nbackward 0-2\n"
                          "all_reduce 0-2 over dp async\nall_reduce 5-5 over dp async\n"
                          "all_reduce 3-4 over dp async\nupdate 3-5\nupdate 0-2\nagree"),
                  plain(2)});
   out.push_back({"OneReductionThatBlocksAmongOthers",
                  written("dp=2",
-                         "load\nforward 0-2\nloss\ncount async\nbackward 0-2\n"
+                         "load\nforward 0-2\nloss\nsum_weights async\nbackward 0-2\n"
                          "all_reduce 4-5 over dp async\nall_reduce 2-3 over dp\n"
                          "all_reduce 0-1 over dp async\nupdate 0-5\nagree"),
                  plain(2)});
@@ -138,24 +138,22 @@ inline void add_other_stores(std::vector<Pair>& out) {
                          "micro_batches=2", kOneCopy)});
   const std::string gathers =
       "load\nall_gather 0-1 over shard\nall_gather 2-3 over shard\nall_gather 4-5 over shard\n";
-  out.push_back(
-      {"ShardsGatheredAtOnce",
-       written("shard=2",
-               gathers + "count\nforward 0-2\nloss\nbackward 0-2\n"
-                         "reduce_scatter 0-1 over shard\nreduce_scatter 4-5 over shard\n"
-                         "release_gradients 0-1\nreduce_scatter 2-3 over shard\n"
-                         "release_gradients 2-3\nrelease_gradients 4-5\n"
-                         "find_unused\nupdate 0-5\nagree",
-               "micro_batches=1", kShards),
-       written(
-           "shard=2",
-           gathers +
-               "forward 0-0\nforward 1-1\nforward 2-2\nloss\ncount\nbackward 2-2\nbackward 1-1\n"
-               "backward 0-0\nreduce_scatter 4-5 over shard\n"
-               "release_gradients 4-5\nreduce_scatter 2-3 over shard\n"
-               "release_gradients 2-3\nreduce_scatter 0-1 over shard\n"
-               "release_gradients 0-1\nfind_unused\nupdate 0-5\nagree",
-           "micro_batches=1", kShards)});
+  out.push_back({"ShardsGatheredAtOnce",
+                 written("shard=2",
+                         gathers + "sum_weights\nforward 0-2\nloss\nbackward 0-2\n"
+                                   "reduce_scatter 0-1 over shard\nreduce_scatter 4-5 over shard\n"
+                                   "release_gradients 0-1\nreduce_scatter 2-3 over shard\n"
+                                   "release_gradients 2-3\nrelease_gradients 4-5\n"
+                                   "find_unused\nupdate 0-5\nagree",
+                         "micro_batches=1", kShards),
+                 written("shard=2",
+                         gathers + "forward 0-0\nforward 1-1\nforward "
+                                   "2-2\nloss\nsum_weights\nbackward 2-2\nbackward 1-1\n"
+                                   "backward 0-0\nreduce_scatter 4-5 over shard\n"
+                                   "release_gradients 4-5\nreduce_scatter 2-3 over shard\n"
+                                   "release_gradients 2-3\nreduce_scatter 0-1 over shard\n"
+                                   "release_gradients 0-1\nfind_unused\nupdate 0-5\nagree",
+                         "micro_batches=1", kShards)});
 }
 
 inline std::vector<Pair> pairs() {

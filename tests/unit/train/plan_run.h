@@ -163,7 +163,7 @@ class PlanRank {
   }
   /// A collective.
   Values values() {
-    const auto readable = store().readable();
+    const auto readable = store().gather();
     return values_of(*chain);
   }
   /// The Runner and the store go; the module stays.

@@ -139,7 +139,7 @@ TEST(PortionsTrace, IsThePlanForEachPortion) {
   PlanRun alone = run_of(Strategy::Kind::kOneDevice);
   test::on_plan_ranks(alone, [&](PlanRank& rank) {
     rank.steps(kSteps);
-    throw_if_error(rank.store().optimizer().settle());
+    throw_if_error(rank.store().optimizer().finish());
     test::expect_trace(rank.trace, project(alone.plan, 0), kSteps);
     test::expect_near(workers[0].values, rank.values(), 1e-9, "weights");
   });

@@ -109,8 +109,8 @@ Reduced reduced_by(const std::string& algorithm, const std::vector<test::Batch>&
     { const DistributedDataParallel equal_start(world, modules[rank]); }
     const auto parameters = trainable_parameters(module);
     GradientReducer reducer(world, parameters);
-    reducer.follow(plan_of_replicas(parameters, world.size(),
-                                    {.overlap = Overlap::at_the_end(), .algorithm = algorithm}));
+    reducer.set_plan(plan_of_replicas(parameters, world.size(),
+                                      {.overlap = Overlap::at_the_end(), .algorithm = algorithm}));
     torch::optim::SGD sgd(module.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
     const std::uint64_t before = world.bytes_sent();
     for (const test::Batch& batch : batches) {

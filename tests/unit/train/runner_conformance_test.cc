@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(ByHand, RunnerConformance, ::testing::ValuesIn(test::pa
 TEST(RunnerConformanceAsync, ReductionsDoNotHoldUpBackward) {
   PlanRun run =
       run_by_hand(written("dp=2",
-                          "load\ncount async\nforward 0-0\nforward 1-2\nloss\n"
+                          "load\nsum_weights async\nforward 0-0\nforward 1-2\nloss\n"
                           "backward 1-2\nall_reduce 2-5 over dp async\n"
                           "backward 0-0\nall_reduce 0-1 over dp async\nupdate 0-5\nagree"));
   run.batches.resize(1);

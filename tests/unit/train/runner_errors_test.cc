@@ -35,7 +35,7 @@ TEST(RunnerConformanceFollow, DoesAnotherPlanFromTheNextStepOn) {
   const std::string pieces = "load\nforward 0-0\nforward 1-1\nforward 2-2\nloss\n";
   const std::vector<StepPlan> plans = {
       written("dp=2",
-              "load\ncount async\nforward 0-2\nloss\nbackward 0-2\n"
+              "load\nsum_weights async\nforward 0-2\nloss\nbackward 0-2\n"
               "all_reduce 4-5 over dp async\nall_reduce 0-3 over dp async\n"
               "update 0-5\nagree"),
       written("dp=2",
@@ -48,7 +48,7 @@ TEST(RunnerConformanceFollow, DoesAnotherPlanFromTheNextStepOn) {
   const auto same = test::train_by_plan(run);
   test::on_plan_ranks(run, [&](PlanRank& rank) {
     for (const StepPlan& next : plans) {
-      throw_if_error(rank.runner().follow(next));
+      throw_if_error(rank.runner().set_plan(next));
       EXPECT_EQ(rank.runner().plan(), next);
       rank.trace.clear();
       rank.steps(1);
@@ -91,7 +91,7 @@ TEST(RunnerConformanceFollow, GoesOnWithItsPlanAfterARefusal) {
   const auto same = test::train_by_plan(run);
   test::on_plan_ranks(run, [&](PlanRank& rank) {
     rank.steps(1);
-    EXPECT_EQ(rank.runner().follow(in_two_segments()).code(), Code::kBadPlan);
+    EXPECT_EQ(rank.runner().set_plan(in_two_segments()).code(), Code::kBadPlan);
     EXPECT_EQ(rank.runner().plan(), run.plan);
     rank.steps(run.batches.size() - 1);
     test::expect_trace(rank.trace, run.plan, run.batches.size());
@@ -183,10 +183,11 @@ TEST(RunnerConformanceFollow, RefusesAnotherScaleOfTheLoss) {
   const StepPlan scaled = ending("all_reduce 0-5 over dp\nnorm\nunscale\nupdate 0-5\nagree",
                                  "micro_batches=1 scaled_loss");
   test::on_plan_ranks(run_by_hand(plain(2)), [&](PlanRank& rank) {
-    EXPECT_EQ(rank.runner().follow(scaled).message(), "the plan scales the loss, the run does not");
+    EXPECT_EQ(rank.runner().set_plan(scaled).message(),
+              "the plan scales the loss, the run does not");
   });
   test::on_plan_ranks(run_by_hand(scaled), [&](PlanRank& rank) {
-    EXPECT_EQ(rank.runner().follow(plain(2)).message(),
+    EXPECT_EQ(rank.runner().set_plan(plain(2)).message(),
               "the run scales the loss, the plan does not");
   });
 }
@@ -215,7 +216,7 @@ TEST(RunnerConformanceErrors, ExceptionsOfTheTaskPassThrough) {
 // The others are freed by whoever catches it, and tell the same cause.
 TEST(RunnerConformanceErrors, ReachTheOtherRanks) {
   for (const StepPlan& plan : {plain(2), written("dp=2",
-                                                 "load\ncount async\nforward 0-2\nloss\n"
+                                                 "load\nsum_weights async\nforward 0-2\nloss\n"
                                                  "backward 0-2\nall_reduce 0-5 over dp async\n"
                                                  "update 0-5\nagree")}) {
     test::on_plan_ranks(run_by_hand(plan), [](PlanRank& rank) {

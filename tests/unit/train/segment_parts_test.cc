@@ -76,7 +76,7 @@ TEST_P(SegmentPartsOf, ComputesWhatTheWholeModelComputes) {
     std::vector<torch::Tensor> outputs(count, run.batches[1].x);
     const std::size_t largest = parts.forward(outputs);
     EXPECT_EQ(largest > 0, count > 0);
-    const auto readable = rank.store().readable();
+    const auto readable = rank.store().gather();
     for (const torch::Tensor& y : outputs) {
       EXPECT_TRUE(y.equal(rank.chain->forward(run.batches[1].x)));
       EXPECT_GE(largest, y.nbytes());
@@ -90,7 +90,7 @@ TEST_P(SegmentPartsOf, ShowsAllTensorsInNameOrder) {
     const SegmentParts parts(*rank.chain, rank.store());
     const Result<std::string> hash = check_replicas(rank.groups.world(), parts.tensors());
     ASSERT_TRUE(hash.ok()) << hash.status().message();
-    const auto readable = rank.store().readable();
+    const auto readable = rank.store().gather();
     EXPECT_EQ(*hash, weights_hash(named_state(*rank.chain)));
   });
 }
@@ -130,7 +130,7 @@ TEST_P(SegmentPartsOf, EvaluatesAsTheWholeModel) {
     EXPECT_GT(parts.batches_at_once(split.batch), 1);
     const Evaluation second =
         evaluate(world, rank.task, split, {.segments = &parts}).take_or_throw();
-    const auto readable = rank.store().readable();
+    const auto readable = rank.store().gather();
     const Evaluation whole = evaluate(world, rank.task, split).take_or_throw();
     EXPECT_EQ(first.loss, whole.loss);
     EXPECT_EQ(second.loss, whole.loss);

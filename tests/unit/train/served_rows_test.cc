@@ -104,9 +104,9 @@ TEST_F(ServedRows, RefusesWhatCannotBe) {
   options.servers.placement = server::PlacementRule::kSliced;
   EXPECT_THAT(refused(), HasSubstr("strategy.placement=sliced cuts through rows; use greedy"));
   options.servers = {};
-  options.strategy.exchange = {.fetch = 2, .push = 2};
+  options.strategy.exchange_periods = {.fetch = 2, .push = 2};
   EXPECT_THAT(refused(), HasSubstr("pushes whole parameters; leave out fetch_every"));
-  options.strategy.exchange = {};
+  options.strategy.exchange_periods = {};
   options.strategy.kind = Strategy::Kind::kElasticAveraging;
   EXPECT_THAT(refused(), HasSubstr("elastic averaging exchanges whole parameters"));
 }

@@ -142,7 +142,7 @@ TEST_F(ServerAverages, WorkersTrainByThemselvesInBetween) {
 
 TEST_F(ServerAverages, RefuseWhatHasNoMeaning) {
   average_by_servers(4);
-  options.strategy.exchange = {.fetch = 2, .push = 2};
+  options.strategy.exchange_periods = {.fetch = 2, .push = 2};
   options.strategy.worker_ranks = 2;
   options.servers.updates = server::ShardUpdates::kInPlace;
   options.balance_by_speed = true;

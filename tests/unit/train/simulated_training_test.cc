@@ -56,7 +56,7 @@ class SimulatedRun : public test::TrainerRun {
     return sum / static_cast<double>(steps.size() - first);
   }
   void downpour(int fetch, int push) {
-    options.strategy = {.kind = Kind::kParameterServer, .exchange = {fetch, push}};
+    options.strategy = {.kind = Kind::kParameterServer, .exchange_periods = {fetch, push}};
   }
   void average(int period) {
     options.strategy = {.kind = Kind::kParameterAveraging, .period = period};
@@ -310,7 +310,7 @@ TEST_F(SimulatedRun, LossesChangeNothingButTheOrder) {
 
 TEST_F(SimulatedRun, LearnsWithAPoolAndWithWorkersOfAllKinds) {
   const std::vector<std::pair<std::string, Strategy>> ways = {
-      {"downpour", {.kind = Kind::kParameterServer, .exchange = {2, 2}}},
+      {"downpour", {.kind = Kind::kParameterServer, .exchange_periods = {2, 2}}},
       {"averaging", {.kind = Kind::kParameterAveraging, .period = 4}},
       {"elastic", {.kind = Kind::kElasticAveraging, .period = 2}}};
   for (const auto& [name, strategy] : ways) {

@@ -235,7 +235,7 @@ TEST_P(StoreConformance, ReadsWholeValuesWithoutChangingThem) {
       EXPECT_EQ(rank.groups.bytes_sent() - before, unread[r].sent[i]) << "step " << i;
     }
     seen[r].push_back(rank.values());
-    const auto readable = rank.store().readable();
+    const auto readable = rank.store().gather();
     const torch::NoGradGuard no_grad;
     outputs[r] = rank.chain->forward(x);
   });
@@ -258,7 +258,7 @@ TEST_P(StoreConformance, ShowsSegmentsWithoutChangingThem) {
       const auto whole = rank.values();
       torch::Tensor y = x;
       for (int s = 0; const auto& segment : rank.chain->segments()) {
-        const auto readable = rank.store().readable_segments({s, s});
+        const auto readable = rank.store().gather_segments({s, s});
         for (const auto& p : segment->named_parameters()) {
           const std::string name = run.plan.model.segments[static_cast<std::size_t>(s)].name;
           EXPECT_TRUE(p.value().equal(whole.at(name + "." + p.key()))) << name << "." << p.key();
@@ -266,7 +266,7 @@ TEST_P(StoreConformance, ShowsSegmentsWithoutChangingThem) {
         y = segment->forward(y);
         ++s;
       }
-      const auto readable = rank.store().readable();
+      const auto readable = rank.store().gather();
       EXPECT_TRUE(rank.chain->forward(x).equal(y));
     };
     look();

@@ -42,7 +42,7 @@ TrainerOptions options_of(const Way& way) {
   TrainerOptions options;
   options.strategy = way.strategy;
   options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
-  const bool servers_average = way.strategy.exchange.averages;
+  const bool servers_average = way.strategy.exchange_periods.averages;
   if (way.strategy.kind == Strategy::Kind::kParameterAveraging || servers_average || rounds(way)) {
     options.optimizer = {.lr = 0.1, .momentum = 0.9};  // AdamW is not linear
   }
@@ -172,7 +172,7 @@ std::vector<Way> ways() {
     out.push_back({name + "_micro_batches", {ranks}, servers, {.micro_batches = 2}});
     out.push_back({name + "_recompute", {ranks}, servers, {.recompute = true}});
   }
-  const Strategy averages{.kind = kParameterServer, .exchange = {.averages = true}};
+  const Strategy averages{.kind = kParameterServer, .exchange_periods = {.averages = true}};
   for (const int ranks : {1, 2, 4}) {
     const std::string name = "averages_of_servers_on_" + std::to_string(ranks);
     out.push_back({name, {ranks}, averages, {}});

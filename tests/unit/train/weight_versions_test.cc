@@ -102,7 +102,7 @@ TEST(WeightVersions, ThereAreAsManyCopiesAsVersionsInUse) {
   }
   held.clear();
   versions.begin_update(0, 1);
-  versions.settle();
+  versions.drain();
   EXPECT_EQ(p.data_ptr(), original);
   EXPECT_TRUE(p.equal(torch::full({4}, 9, torch::kFloat64)));
 }

@@ -68,10 +68,11 @@ TEST(WorkerRanks, OfWorkersThatWaitTrainAsOneProcessWithTheirBatch) {
 
 // What the ranks of a worker compute with, not only what they show at the end.
 TEST(WorkerRanks, HaveTheSameBitsInEveryStepWithoutWaitingForOthers) {
-  for (const parallel::Exchange every : {parallel::Exchange{}, {.fetch = 3, .push = 2}}) {
+  for (const parallel::ExchangePeriods every :
+       {parallel::ExchangePeriods{}, {.fetch = 3, .push = 2}}) {
     PlanRun run = run_of(test::mlp_problem(), parallel::parameter_server(2, every, 2), 4);
     run.options.servers.policy.kind = Policy::kAsync;
-    run.options.strategy.exchange = every;
+    run.options.strategy.exchange_periods = every;
     std::vector<std::vector<test::Values>> used(4);
     test::on_plan_ranks(run, [&](test::PlanRank& rank) {
       rank.done = [&](const plan::Action& a) {
@@ -216,7 +217,7 @@ TEST_F(OneWorkerOfRanks, TrainsCopiesBetweenPullsAndPushes) {
   const Outcome alone = run(1);
   several(2);
   for (const auto& [fetch, push] : {std::pair{5, 1}, {4, 4}, {8, 4}}) {
-    options.strategy.exchange = {fetch, push};
+    options.strategy.exchange_periods = {fetch, push};
     EXPECT_LT(test::distance(run(2).values, alone.values), 1e-10) << fetch << ", " << push;
   }
 }
