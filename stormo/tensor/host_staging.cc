@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <stormo/comm/operation/operation.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
 
@@ -51,11 +52,12 @@ class Side {
 /// A request with its buffers on the host.
 class Staged {
  public:
-  Staged(const comm::Request& request, c10::DeviceType type)
+  Staged(const comm::Request& request, c10::DeviceType type, Rank me)
       : in_(request.in, type),
         out_(in_place(request) ? Side({}, type) : Side(request.out, type)),
-        request_(request) {
-    in_.read();
+        request_(request),
+        returns_(gives_result(request, me)) {
+    if (comm::contributes(request, me)) in_.read();
     request_.in = in_.buffers();
     request_.out = result(request).buffers();
   }
@@ -63,14 +65,27 @@ class Staged {
   Staged& operator=(const Staged&) = delete;
 
   const comm::Request& request() const { return request_; }
-  void write_back() const { result(request_).write_back(); }
+  void write_back() const {
+    if (returns_) result(request_).write_back();
+  }
 
  private:
+  /// Whether the operation writes buffers of this rank.
+  static bool gives_result(const comm::Request& r, Rank me) {
+    switch (r.kind) {
+      case comm::OperationKind::kSend: return false;
+      case comm::OperationKind::kBroadcast: return r.root != me;
+      case comm::OperationKind::kGather:
+      case comm::OperationKind::kReduce: return r.root == me;
+      default: return true;
+    }
+  }
   static bool in_place(const comm::Request& r) { return r.in.data() == r.out.data(); }
   const Side& result(const comm::Request& r) const { return in_place(r) ? in_ : out_; }
 
   Side in_, out_;
   comm::Request request_;
+  bool returns_;
 };
 
 bool is_on_host(const comm::Request& r) {
@@ -81,7 +96,7 @@ bool is_on_host(const comm::Request& r) {
 
 Status HostStaging::run(const comm::Request& request, Deadline by) {
   if (is_on_host(request)) return host_.run(request, by);
-  const Staged staged(request, device_.type());
+  const Staged staged(request, device_.type(), host_.rank());
   STORMO_RETURN_IF_ERROR(host_.run(staged.request(), by));
   staged.write_back();
   return {};
@@ -89,14 +104,14 @@ Status HostStaging::run(const comm::Request& request, Deadline by) {
 
 comm::Work HostStaging::submit(const comm::Request& request) {
   if (is_on_host(request)) return host_.submit(request);
-  const auto staged = std::make_shared<const Staged>(request, device_.type());
+  const auto staged = std::make_shared<const Staged>(request, device_.type(), host_.rank());
   comm::Work work = host_.submit(staged->request());
-  work.then([this, staged](const Status& outcome) {
+  work.then([&host = host_, staged](const Status& outcome) {
     if (!outcome.ok()) return;
     try {
       staged->write_back();
     } catch (const std::exception& e) {
-      host_.fail(Status(Code::kException, e.what()));
+      host.fail(Status(Code::kException, e.what()));
     }
   });
   return work;

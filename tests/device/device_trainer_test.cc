@@ -84,6 +84,8 @@ TEST_F(TrainerOnDevices, ALossThatIsNotFiniteEndsTheRunWhereRanksAgree) {
   EXPECT_EQ(ended.status().code(), Code::kInvalidArgument);
   EXPECT_NE(ended.status().message().find("the loss is"), std::string::npos)
       << ended.status().message();
+  EXPECT_EQ(ended.status().message().find("not finite first"), std::string::npos)
+      << "it was looked for in the step";
 }
 
 }  // namespace

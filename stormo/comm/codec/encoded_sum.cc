@@ -38,6 +38,9 @@ Status EncodedSum::check(const Request& request) const {
     return refuse("one buffer, in equal parts");
   }
   const Buffer &in = request.in.front(), &out = request.out.front();
+  if (in.device.kind != Device::Kind::kCpu || out.device.kind != Device::Kind::kCpu) {
+    return refuse("only buffers on the CPU; stage others (tensor::HostStaging)");
+  }
   if (in.dtype != DType::kFloat32 || out.dtype != DType::kFloat32 ||
       request.reduction.op != ReduceOp::kSum) {
     return refuse("only sums of float32");

@@ -24,11 +24,14 @@ struct Surroundings {
 
   torch::Device device;  // of the input
   torch::Tensor generator = tensor::generator_state(device);
+  // a function may draw on the host, too
+  torch::Tensor host_generator = device.is_cpu() ? torch::Tensor() : tensor::generator_state();
   bool autocast = autocast::is_autocast_enabled(device.type());
   torch::ScalarType type = autocast::get_autocast_dtype(device.type());
 
   void set() const {
     tensor::set_generator_state(generator, device);
+    if (host_generator.defined()) tensor::set_generator_state(host_generator);
     autocast::set_autocast_enabled(device.type(), autocast);
     autocast::set_autocast_dtype(device.type(), type);
   }

@@ -117,6 +117,7 @@ Status sum_ranks(comm::Communicator& world, const Sums& mine, bool numbers, Sums
 Result<Sums> sum_batches(comm::Communicator& world, const Task& task, const EvalSplit& split,
                          const EvaluatedParts& parts) {
   Sums sums;
+  const torch::Device device = device_of(*task.module);
   const std::int64_t rank = parts.columns ? 0 : world.rank();
   const std::int64_t ranks = parts.columns ? 1 : world.size();
   const std::int64_t count = (split.dataset->size() + split.batch - 1) / split.batch;
@@ -126,7 +127,7 @@ Result<Sums> sum_batches(comm::Communicator& world, const Task& task, const Eval
     const std::int64_t end = std::min(count, first + at_once * ranks);
     std::vector<data::Batch> batches;
     for (std::int64_t i = first + rank; i < end; i += ranks) {
-      batches.push_back(load(split, i).to(device_of(*task.module)));
+      batches.push_back(load(split, i).to(device));
     }
     STORMO_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> outputs,
                             outputs_of(world, task, batches, parts.segments));

@@ -200,16 +200,17 @@ Status FusedOptimizer::check_types(const Work& work) const {
   const State& state = states_[work.parameter];
   const auto type = type_of(work.parameter, "");
   bool fits = state.master.defined() == is_half(work.weights);
+  fits = fits && (!state.master.defined() || state.master.is_cpu());
   for (const torch::Tensor& slot : state.slots) {
-    fits = fits && (!slot.defined() || slot.scalar_type() == type);
+    fits = fits && (!slot.defined() || (slot.scalar_type() == type && slot.is_cpu()));
   }
   if (!owned_[work.parameter].weights.defined()) {
     fits = fits && owned_[work.parameter].end <= work.weights.numel();
   }
   if (!fits) {
     return invalid_argument("parameter '" + parameters_[work.parameter].name +
-                            "' has another type or size than at its first step; make another "
-                            "optimizer after such a change of a module");
+                            "' has another type, size or device than at its first step; make "
+                            "another optimizer after such a change of a module");
   }
   const DType own = work.piece.dtype, gradient = work.piece.gradient_dtype;
   if (gradient == own || (own == DType::kFloat32 && size_of(gradient) == 2)) return {};
@@ -218,13 +219,16 @@ Status FusedOptimizer::check_types(const Work& work) const {
                           std::string(to_string(own)));
 }
 
+Status FusedOptimizer::check_rule() const {
+  if (optim::updates_ranges(options_.kind)) return {};
+  return invalid_argument(
+      "L-BFGS needs all parameters in one process; use make_optimizer() with replicas on one rank, "
+      "or parameter servers with policy portions");
+}
+
 Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate, std::size_t first,
                            std::size_t last) {
-  if (!optim::updates_ranges(options_.kind)) {
-    return invalid_argument(
-        "L-BFGS needs all parameters in one process; use make_optimizer() with replicas on one "
-        "rank, or parameter servers with policy portions");
-  }
+  STORMO_RETURN_IF_ERROR(check_rule());
   const torch::NoGradGuard no_grad;
   std::int64_t total = 0;
   const Work* before = nullptr;

@@ -32,7 +32,7 @@ struct RangeGradient {
 /// The same as one tensor, on the device of the parameters.
 struct TensorGradient {
   std::size_t parameter = 0;  ///< index into parameters()
-  torch::Tensor values;       ///< as many as the range has
+  torch::Tensor values;       ///< contiguous, as many as the range has
 };
 
 /// Returns elements [begin, end) of the checkpoint's tensor `name`; an undefined tensor if there is
@@ -142,6 +142,7 @@ class FusedOptimizer final : public Optimizer {
   void add_rows(std::size_t i, const torch::Tensor& gradient, std::vector<Work>& works) const;
   std::vector<Work> range_work(std::span<const RangeGradient> gradients);
   Status check_types(const Work& work) const;
+  Status check_rule() const;  ///< kInvalidArgument for L-BFGS
   void create_state(std::size_t i);
   torch::Tensor owned_weights(std::size_t i) const;
   void add_weights(Work& work);

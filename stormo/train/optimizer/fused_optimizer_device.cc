@@ -39,6 +39,7 @@ TensorUpdate FusedOptimizer::tensors_to_update(const TensorGradient& gradient) {
 Status FusedOptimizer::step_on_device(const StepRate& rate,
                                       std::span<const TensorGradient> gradients, std::size_t first,
                                       std::size_t last) {
+  STORMO_RETURN_IF_ERROR(check_rule());
   const torch::NoGradGuard no_grad;
   std::vector<std::size_t> parameters;
   std::vector<TensorUpdate> updates;

@@ -73,6 +73,10 @@ void rms_prop(const Options& o, const UpdateStep& step, Tensor g, TensorUpdate& 
 }  // namespace
 
 void update(const Options& o, const UpdateStep& step, TensorUpdate& of) {
+  if (o.kind == Options::Kind::kLamb) {  // prepare() has used the gradient
+    of.weights.add_(lamb_direction(o, step, of), -step.lr * step.trust_ratio);
+    return;
+  }
   const Tensor g = scaled(of.gradient, step);
   switch (o.kind) {
     case Options::Kind::kSgd: return sgd(o, step, g, of);
@@ -97,10 +101,9 @@ void update(const Options& o, const UpdateStep& step, TensorUpdate& of) {
       of.weights.sub_(of.slots[0]);
       return;
     }
-    case Options::Kind::kLamb:
-      of.weights.add_(lamb_direction(o, step, of), -step.lr * step.trust_ratio);
+    case Options::Kind::kLamb:   // above
+    case Options::Kind::kLbfgs:  // refused
       return;
-    case Options::Kind::kLbfgs: return;
   }
 }
 

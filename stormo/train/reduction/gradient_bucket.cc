@@ -21,7 +21,7 @@ bool may_be_written(const torch::Tensor& gradient) {
 
 static_assert(analysis::kInPlaceBytes == tensor::kArenaThresholdBytes, "peers read them there");
 
-/// That the plan is of these parameters.
+/// That the plan is of these parameters, whose types the reducer has compared.
 Status check(const analysis::Collective& sum, const std::vector<NamedParameter>& parameters,
              bool flags_before) {
   auto elements = flags_before ? 0 : static_cast<std::int64_t>(parameters.size());
@@ -29,7 +29,7 @@ Status check(const analysis::Collective& sum, const std::vector<NamedParameter>&
   return check_elements(sum, elements, sum.dtype);
 }
 
-// On the host memory that peers read where it lies, even below the allocator's threshold.
+// On the CPU in memory that peers read where it lies, even below the allocator's threshold.
 torch::Tensor flat_tensor(comm::Communicator& world, std::int64_t count, torch::ScalarType type,
                           torch::Device device) {
   if (!device.is_cpu()) return torch::zeros({count}, torch::dtype(type).device(device));
@@ -53,7 +53,7 @@ GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParam
   throw_if_error(check(sum_, parameters_, flags_.has_value())
                      .within("gradients of '" + name() + "' and others"));
   const auto small = parameters_.begin() + static_cast<std::ptrdiff_t>(num_large_);
-  auto offset = static_cast<std::int64_t>(parameters_.size());
+  auto offset = flags_ ? 0 : static_cast<std::int64_t>(parameters_.size());
   std::int64_t count = offset;
   for (auto p = small; p != parameters_.end(); ++p) count += p->tensor.numel();
   flat_ = flat_tensor(world, count, tensor::scalar_type_of(sum_.dtype),
@@ -73,7 +73,7 @@ torch::Tensor GradientBucket::flags() const {
 }
 
 torch::Tensor GradientBucket::values() const {
-  const auto flags = static_cast<std::int64_t>(parameters_.size());
+  const auto flags = flags_ ? 0 : static_cast<std::int64_t>(parameters_.size());
   return flat_.narrow(0, flags, flat_.numel() - flags);
 }
 
@@ -119,7 +119,8 @@ void GradientBucket::gather(double share) {
     }
     for (double& s : shares_) s *= share;
   }
-  buffers_.push_back(tensor::buffer_of(values()));
+  const torch::Tensor packed = values();
+  if (packed.numel() > 0) buffers_.push_back(tensor::buffer_of(packed));
 }
 
 void GradientBucket::scatter() {

@@ -71,7 +71,7 @@ class GradientBucket {
   analysis::Collective sum_;
   std::optional<analysis::Collective> flags_;  // if they do not travel in flat_
   std::size_t num_large_;                      // in place
-  torch::Tensor flat_;                 // a flag per parameter, then the values of the packed ones
+  torch::Tensor flat_;  // flags, unless they travel apart, then the values of the packed ones
   std::vector<torch::Tensor> views_;   // of the packed ones, shaped
   std::vector<torch::Tensor> large_;   // the gradients, or copies of those that must not be written
   std::vector<comm::Buffer> buffers_;  // of the sum

@@ -11,6 +11,7 @@
 
 #include <stormo/model/chain.h>
 #include <stormo/tensor/generator.h>
+#include <stormo/train/parameters/model_parameters.h>
 
 namespace stormo::train {
 namespace {
@@ -50,8 +51,9 @@ class Unchanged {
 
  private:
   const torch::NoGradGuard no_grad_;
-  const tensor::GeneratorAt generator_{tensor::generator_state()};
   torch::nn::Module& module_;
+  const torch::Device device_ = device_of(module_);
+  const tensor::GeneratorAt generator_{tensor::generator_state(device_), device_};
   bool trained_;
   std::vector<torch::Tensor> buffers_, before_;
 };
@@ -60,7 +62,7 @@ class Unchanged {
 std::string failure(const Task& task, const data::Dataset& data,
                     const std::vector<std::int64_t>& samples) {
   try {
-    task.forward(data.get(samples, /*epoch=*/0).input);
+    task.forward(data.get(samples, /*epoch=*/0).to(device_of(*task.module)).input);
     return {};
   } catch (const std::exception& e) {
     const std::string what = e.what();

@@ -30,6 +30,11 @@ FlatParameter::FlatParameter(std::vector<NamedParameter> parameters, const FlatL
       own_type_(parameters_.front().tensor.scalar_type()),
       trainable_(parameters_.front().tensor.requires_grad()) {
   const torch::NoGradGuard no_grad;
+  for (const NamedParameter& p : parameters_) {
+    if (p.tensor.device() == parameters_.front().tensor.device()) continue;
+    throw Error(invalid_argument("parameter '" + p.name + "' is on another device than '" +
+                                 parameters_.front().name + "'"));
+  }
   lay_out();
   part_ = full_.narrow(0, layout_.rank * part_size(), part_size());
   master_ = mixed() ? torch::zeros({part_size()}, on_device(own_type_)) : torch::Tensor();

@@ -78,7 +78,7 @@ Result<torch::Tensor> plain_values(const std::string& name, const torch::Tensor&
     return invalid_argument("tensor '" + name + "' (" + tensor.toString() +
                             ") cannot be stored in a safetensors file");
   }
-  if (tensor.is_cpu() && !tensor::has_memory(tensor)) {
+  if (!tensor::has_memory(tensor)) {
     return invalid_argument(
         "'" + name +
         "' has no values here: ranks have parts of it; save by "

@@ -22,7 +22,7 @@ void add_text(Hasher& hasher, std::string_view text) {
 }  // namespace
 
 void WeightsHash::add(const std::string& name, const torch::Tensor& tensor) {
-  if (tensor.is_cpu() && !tensor::has_memory(tensor)) {
+  if (!tensor::has_memory(tensor)) {
     throw Error(invalid_argument("'" + name +
                                  "' has no values here: ranks have parts of it; hash it inside of "
                                  "FullyShardedDataParallel::gathered()"));

@@ -22,7 +22,12 @@ void LaneTimer::use_clock_of(c10::Device device) {
   device_.reset();
   if (device.is_cpu()) return;
   device_ = device;
-  zero_ = {.host = {}, .device = mark(device)};
+  set_zero();
+}
+
+/// Anew from time to time: a device counts from here in few digits, and its clock drifts.
+void LaneTimer::set_zero() {
+  zero_.device = mark(*device_);
   zero_.device->synchronize();
   zero_.host = std::chrono::steady_clock::now();
 }
@@ -39,8 +44,12 @@ void LaneTimer::record(Event event, Moment start) {
     return record(event);
   }
   event.step = step_;
-  on_device_.push_back({event, std::move(*start.device), mark(*device_)});
-  record_done(/*wait=*/false);
+  try {
+    on_device_.push_back({event, std::move(*start.device), mark(*device_)});
+    record_done(/*wait=*/false);
+  } catch (const c10::Error&) {  // the device has failed: who waits for it next tells why
+    on_device_.clear();
+  }
 }
 
 /// Of the Events of the device, those that are over.
@@ -86,6 +95,7 @@ void LaneTimer::note(const Event& event) {
 
 std::array<double, kNumLanes> LaneTimer::take() {
   record_done(/*wait=*/true);
+  if (device_) set_zero();
   const std::lock_guard lock(mutex_);
   std::array<double, kNumLanes> seconds{};
   for (std::size_t i = 0; i < seconds.size(); ++i) {

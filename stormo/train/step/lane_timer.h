@@ -64,6 +64,8 @@ class LaneTimer final : public Sink {
   TimePoint since_{};  // the last take()
   std::array<std::vector<Span>, kNumLanes> busy_;
 
+  void set_zero();
+
   std::optional<c10::Device> device_;  // none: the host's clock is that of all lanes
   Moment zero_;                        // the same time on both clocks
   std::deque<OnDevice> on_device_;     // in the order of their ends

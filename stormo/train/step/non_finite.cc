@@ -21,7 +21,7 @@ std::string first_non_finite(const Task& task, const data::Batch& batch) {
     if (!is_finite(p.value())) return "parameter '" + p.key() + "'";
   }
   std::optional<Autocast> autocast;
-  if (task.autocast) autocast.emplace(at::kCPU, *task.autocast);
+  if (task.autocast) autocast.emplace(batch.input.device().type(), *task.autocast);
   torch::Tensor x = batch.input;
   if (const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module)) {
     const plan::ModelShape shape = chain->shape();

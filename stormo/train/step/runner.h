@@ -90,8 +90,9 @@ class Runner {
     torch::Tensor input = {};
     torch::Tensor output = {};
     bool wants_gradient = false;  ///< of its output
-    /// Of a piece that is computed again: what it was computed from, and the generator's state.
-    torch::Tensor kept = {}, generator = {};
+    /// Of a piece that is computed again: what it was computed from, and the state of the device's
+    /// generator and, if that is another one, of the host's.
+    torch::Tensor kept = {}, generator = {}, host_generator = {};
   };
   struct MicroBatch {
     data::Batch batch;

@@ -116,6 +116,7 @@ Status Runner::run_without_graph(Piece& piece, const torch::Tensor& x) const {
   const torch::NoGradGuard no_grad;
   piece.kept = x.detach();
   piece.generator = tensor::generator_state(device_);
+  if (!device_.is_cpu()) piece.host_generator = tensor::generator_state();
   const auto version = piece.kept._version();
   piece.output = compute(piece.segments, piece.kept);
   if (piece.kept._version() != version) {
@@ -138,6 +139,8 @@ Status Runner::recompute(const Action& action) {
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "recompute", version());
   const tensor::GeneratorAt same_numbers(piece->generator, device_);
+  std::optional<tensor::GeneratorAt> same_on_host;
+  if (piece->host_generator.defined()) same_on_host.emplace(piece->host_generator);
   if (piece->input.defined()) x = Boundary::apply(piece->input);
   piece->output = compute(action.range, std::move(x));
   return {};
@@ -194,7 +197,8 @@ Status Runner::read_losses() {
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const double value = read.const_data_ptr<double>()[i];
     add_loss(value, losses_[i].second);
-    if (!std::isfinite(value)) outcome = not_finite(value, "");  // the parameters are, too, by now
+    // parameters are not finite either by now
+    if (outcome.ok() && !std::isfinite(value)) outcome = not_finite(value, "");
   }
   losses_.clear();
   return outcome;

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include <stormo/train/optimizer/tensor_update.h>
+
 namespace stormo::train {
 
 // As plan::flat_groups.
@@ -63,16 +65,16 @@ torch::Tensor AveragedState::Array::flat() const {
 }
 
 double AveragedState::Array::take(const torch::Tensor& average) {
-  double square = 0;
+  std::vector<torch::Tensor> squares;
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < values_.size(); ++i) {
     torch::Tensor& own = values_[i];
     const torch::Tensor other = average.narrow(0, begin, own.numel()).view(own.sizes());
-    if (counts_[i]) square += (own - other).square().sum(torch::kFloat64).item<double>();
+    if (counts_[i]) squares.push_back((own - other).square().sum(torch::kFloat64));
     own.copy_(other);
     begin += own.numel();
   }
-  return square;
+  return sum_of(squares);
 }
 
 std::vector<double> AveragedState::weighted_steps(double weight) const {

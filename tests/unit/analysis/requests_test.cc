@@ -44,6 +44,16 @@ TEST(Requests, LargeGradientsStayWhereTheyAreAndThoseOfTheEndComeFirst) {
   EXPECT_EQ(all[1].in_place, std::vector<int>{2});
 }
 
+TEST(Requests, FlagsTravelByThemselvesFromADevice) {
+  const std::vector<Collective> all = requests_of(replicas(), 0, {.flags_apart = true});
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[0].content, Content::kFlags);
+  EXPECT_EQ(all[0].elements, 3);
+  EXPECT_EQ(all[0].dtype, DType::kFloat64);
+  EXPECT_EQ(all[0].combine, Combine::kWeightedAverage);
+  EXPECT_EQ(all[1].elements, kLarge - 1 + kLarge + 3) << "no flags among them";
+}
+
 TEST(Requests, WhatIsRoundedIsPacked) {
   const std::vector<Collective> all = requests_of(replicas(Codec::kBFloat16), 0, {});
   ASSERT_EQ(all.size(), 2u);
