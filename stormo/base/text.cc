@@ -1,7 +1,6 @@
 #include <stormo/base/text.h>
 
 #include <algorithm>
-#include <cctype>
 
 namespace stormo {
 
@@ -17,7 +16,9 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 std::string lower_case(std::string_view text) {
   std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
   return out;
 }
 

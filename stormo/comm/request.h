@@ -29,7 +29,7 @@ enum class OperationKind : std::uint8_t {
   kAllToAll,
   kScan,
   kExclusiveScan,
-  kSubgroup,  ///< the agreement on the members of a subgroup
+  kSubgroup,  ///< the agreement on the members of a subgroup; the last one, see kOperationRows
 };
 inline constexpr std::size_t kNumOperationKinds = 15;
 
@@ -46,7 +46,7 @@ enum class ReduceOp : std::uint8_t {
   kLogicalAnd,
   kLogicalOr,
   kLogicalXor,
-  kUser,
+  kUser,  ///< the last one, see operation.cc
 };
 
 /// A user-defined reduction; it must be associative and commutative. Ranks compare only `name`, so

@@ -28,7 +28,7 @@ class DataFile {
   /// The first `most` bytes, or all of a shorter file; kExhausted when there is not enough memory.
   Result<std::string> read_front(
       std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) const;
-  /// A new descriptor of the file, at its start. kIo.
+  /// A new descriptor of the file. All have one position, which begins at its start. kIo.
   Result<Descriptor> duplicate() const;
 
  private:

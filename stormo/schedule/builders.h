@@ -24,7 +24,7 @@ struct Builder {
   std::string_view name;         ///< "ring_all_reduce"; also Schedule::name
   std::string_view description;  ///< one line
   plan::GoalKind goal;
-  /// The parts of the shape that it reads; the others are ignored.
+  /// The parts of the shape that it reads, and what it needs of them; the others are ignored.
   struct Takes {
     bool hosts = false;
     bool even_hosts = false;  ///< needs as many ranks on every host

@@ -182,6 +182,7 @@ Status Group::perform_message(const Request& request, Deadline by) {
 }
 
 Status Group::run_message(const Request& request, Deadline by, const PreparedCall& call) {
+  if (finalized_) return invalid_argument("the group was finalized");
   const Operation& operation = call.operation;
   if (parts_.health->failed()) return status().within(to_text(operation));
   activity_->begin(operation);
@@ -205,8 +206,12 @@ Status Group::run_message(const Request& request, Deadline by, const PreparedCal
 /// Between hosts: every rank passes its term to the next one; from then on it is an inclusive scan
 /// of the ranks after the first.
 Status Group::perform_exclusive_scan(const Request& request, Deadline by) {
-  STORMO_RETURN_IF_ERROR(shift_right(request, by).within(to_string(request.kind)));
-  return collective(request, by);
+  Request one = request;
+  for (std::size_t i = 0; i < request.in.size(); ++i) {
+    one.in = one.out = request.in.subspan(i, 1);
+    STORMO_RETURN_IF_ERROR(shift_right(one, by).within(to_string(request.kind)));
+  }
+  return perform_in_turns(request, by);
 }
 
 Status Group::shift_right(const Request& request, Deadline by) {

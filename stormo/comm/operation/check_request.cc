@@ -111,6 +111,7 @@ class Checker {
 
   /// The sizes of `in` and `out`, for operations that have one of each.
   void check_sizes() {
+    if (is_message(r_.kind) && r_.in.size() != 1) return complain("one buffer");
     if (in_place(r_.kind)) return;
     const bool is_root = r_.root == rank_;
     const bool needs_in = r_.kind != OperationKind::kScatter || is_root;

@@ -23,7 +23,7 @@ struct ReduceRow {
   std::string_view name;
   Combine combine = Combine::kSum;
 };
-constexpr std::array<ReduceRow, 13> kReduceRows = {{
+constexpr std::array<ReduceRow, static_cast<std::size_t>(ReduceOp::kUser) + 1> kReduceRows = {{
     {ReduceOp::kSum, "sum"},
     {ReduceOp::kAverage, "average"},
     {ReduceOp::kWeightedAverage, "weighted average"},
@@ -40,6 +40,7 @@ constexpr std::array<ReduceRow, 13> kReduceRows = {{
 }};
 const ReduceRow& row_of(ReduceOp op) { return kReduceRows[static_cast<std::size_t>(op)]; }
 
+static_assert(kNumOperationKinds == static_cast<std::size_t>(OperationKind::kSubgroup) + 1);
 static_assert(std::ranges::all_of(kOperationRows, [](const OperationRow& row) {
   return &row == &row_of(row.kind);
 }));
@@ -93,6 +94,10 @@ std::string_view to_string(ReduceOp op) { return row_of(op).name; }
 Combine combine_of(ReduceOp op) { return row_of(op).combine; }
 
 std::string to_text(const Operation& o) {
+  // a peer may have sent it
+  const bool known = static_cast<std::size_t>(o.kind) < kOperationRows.size() &&
+                     static_cast<std::size_t>(o.op) < kReduceRows.size();
+  if (!known) return fmt::format("unknown operation #{}", o.sequence);
   if (o.at_shards != Operation::AtShards::kNo) {
     return fmt::format("{} #{}", name_of(o), o.sequence);
   }

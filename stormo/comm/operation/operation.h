@@ -61,7 +61,8 @@ std::string_view name_of(const Operation& operation);
 struct OperationRow {
   OperationKind kind;
   std::string_view name;
-  bool in_place = false;  ///< `in` and `out` are always the same buffers (any number of them)
+  bool in_place = false;  ///< `in` and `out` are always the same buffers (any number of them; a
+                          ///< message has one)
   bool reduces = false;   ///< combines terms of several ranks
   plan::GoalKind goal = plan::GoalKind::kAllReduce;  ///< of its schedules, if it has some
 };

@@ -238,10 +238,12 @@ void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
 
 Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline by) {
   begin_push(gradient, by);
-  if (!push_) return check_rows(pieces_, gradient);
+  if (!push_) {  // parts that were sent before are borrowed until they have arrived
+    for (const auto& part : std::exchange(parts_, {})) (void)link_->finish(part);
+    return check_rows(pieces_, gradient);
+  }
   Result<std::string> reply = link_->finish(std::exchange(push_, nullptr));
-  // replies come in order
-  parts_.clear();
+  parts_.clear();                                  // replies come in order
   if (reply.status().code() == Code::kNotFound) {  // the server has forgotten the parts
     PushedGradient whole = gradient;
     whole.sent = {};

@@ -75,7 +75,8 @@ Status RemoteWorker::serve_one(int fd) {
   }
   executor_.watch(is_cut);
   RequestExecutor::Answer& last = executor_.last_answer(request);
-  if (last.id == request.id) return executor_.bytes_of(request, last).send_all(fd);
+  if (request.id != 0 && last.id == request.id)
+    return executor_.bytes_of(request, last).send_all(fd);
   const Result<std::string> result = replica_.execute(executor_, request, payload, answer);
   if (result.status().code() == Code::kCancelled) return result.status();
   answer.conclude(result);

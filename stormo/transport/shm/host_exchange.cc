@@ -238,7 +238,11 @@ Result<HostParts> HostListener::host(int local_size, Arena& arena, Deadline by) 
     }
   }
   std::vector<Descriptor> own;
-  for (const int fd : descriptors) own.emplace_back(dup(fd));
+  for (const int fd : descriptors) {
+    Descriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy.valid()) return errno_error("a descriptor of this host's memory");
+    own.push_back(std::move(copy));
+  }
   return assemble(0, local_size, welcome.cores, arena, std::move(own), arena_bytes);
 }
 
