@@ -23,7 +23,7 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
   std::vector<std::string> overrides = o.overrides;
   if (any_strategy) overrides.emplace_back("strategy.kind=auto");
   const train::ParsedRecipe parsed = train::load_recipe(o.plan, overrides);
-  for (const std::string& line : parsed.left_out) fmt::print(stderr, "stormo: {}\n", line);
+  for (const std::string& line : parsed.left_out) fmt::print(stderr, "warning: {}\n", line);
   std::vector<std::string> errors = parsed.errors;
   if (parsed.readable) {
     train::ParsedRecipe checked = parsed;

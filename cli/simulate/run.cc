@@ -287,7 +287,7 @@ int run_simulate(const SimulateArguments& words) {
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, a.overrides);
   options.policies = policies_of(parsed.recipe, a, options.policies);
   use_servers(parsed.recipe);
-  for (const std::string& line : parsed.left_out) fmt::print(stderr, "stormo: {}\n", line);
+  for (const std::string& line : parsed.left_out) fmt::print(stderr, "warning: {}\n", line);
   const Errors problems = problems_of(parsed, options);
   wrong.insert(wrong.end(), problems.begin(), problems.end());
   if (!wrong.empty()) return say_failed(kSimulate, kExitUsage, wrong, a.json);

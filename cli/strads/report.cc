@@ -91,6 +91,11 @@ class Reporter {
 
 }  // namespace
 
+void print_round_plan(const plan::StepPlan& plan, bool json) {
+  if (json) return print_json(Json{{"event", "dry_run"}, {"plan", to_text(plan)}});
+  fmt::print("{}", to_text(plan));
+}
+
 Result<bool> run_and_report(strads::RoundsRun& run, const strads::LoopOptions& loop,
                             strads::LoopEvents events, const StradsEnd& end, bool json,
                             bool speaks) {

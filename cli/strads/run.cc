@@ -43,17 +43,15 @@ struct ReadyProgram {
   std::vector<comm::Fact> facts;  // of the data
 };
 
-/// Prints the plan; returns the exit code.
-int dry_run(const StradsArguments& a, const StradsMaker& maker) {
-  Wrong said_by_check;
-  const int workers = workers_of(a, said_by_check);
+/// Prints the plan of so many workers; returns the exit code.
+int dry_run(const StradsArguments& a, const StradsMaker& maker, int workers) {
   const auto plan = [&]() -> Result<plan::StepPlan> {
     STORMO_ASSIGN_OR_RETURN(const StradsProgram program, maker.make(1));
     STORMO_ASSIGN_OR_RETURN(const auto worker, program.worker(0, workers));
     return strads::round_plan(worker->variables(), workers, program.schedule, program.loop);
   }();
   if (!plan.ok()) return fail_strads(maker.name, plan.status());
-  fmt::print("{}", to_text(*plan));
+  print_round_plan(*plan, a.json);
   return kExitOk;
 }
 
@@ -138,7 +136,7 @@ int run_program(const StradsArguments& a, const StradsMaker& maker, const Invoca
   const bool is_rank = place->source != "none";
   Wrong wrong;
   maker.check(wrong);
-  if (!is_rank) {  // ranks look at the memory of their host together
+  if (!is_rank || a.dry_run) {  // ranks look at the memory of their host together
     const Status enough = maker.check_memory(simulates ? 1 : ranks_here(a.launch));
     if (!enough.ok()) wrong.push_back(enough.message());
   }
@@ -146,7 +144,10 @@ int run_program(const StradsArguments& a, const StradsMaker& maker, const Invoca
   if (!wrong.empty()) {
     return fail_strads(maker.name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
   }
-  if (a.dry_run) return dry_run(a, maker);
+  if (a.dry_run) {  // under a launcher the first rank says what the job would do
+    if (place->rank != 0) return kExitOk;
+    return dry_run(a, maker, is_rank ? place->size : workers_of(a, wrong));
+  }
   if (is_rank || simulates || !a.launch.wants_launch()) return run_as_rank(*place, a, maker);
   return launch_copies(a.launch, invocation, "strads");
 }

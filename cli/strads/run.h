@@ -10,6 +10,7 @@
 #include <cli/commands.h>
 #include <cli/strads/options.h>
 #include <stormo/base/status.h>
+#include <stormo/plan/step_plan.h>
 #include <stormo/strads/loop.h>
 
 namespace stormo::cli {
@@ -45,6 +46,9 @@ struct StradsMaker {
 /// diverged, and returns the exit code. What is wrong or different before the first round is
 /// refused by all ranks together, and said once on each host.
 int run_program(const StradsArguments& a, const StradsMaker& maker, const Invocation& invocation);
+
+/// Prints the plan that --dry-run asks for: as text, or as a JSON event.
+void print_round_plan(const plan::StepPlan& plan, bool json);
 
 using StradsFigures = std::vector<std::pair<std::string, double>>;
 /// What a report says at the end; collectives.

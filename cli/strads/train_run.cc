@@ -50,10 +50,15 @@ train::BlockTrainingOptions training_options(const StradsTrainArguments& a,
   return {.rate = t.optimizer.lr, .batch = t.global_batch, .units = a.units, .seed = t.seed};
 }
 
-/// Prints the plan of a round; returns the exit code.
-int dry_run(const StradsTrainArguments& a, const train::ParsedRecipe& parsed) {
-  std::vector<std::string> said_by_check;
-  const int workers = workers_of(a.common, said_by_check);
+/// Keys of the file without effect.
+void tell_left_out(const train::ParsedRecipe& parsed) {
+  for (const std::string& line : parsed.left_out) {
+    fmt::print(stderr, "warning: {}\n", printable(line));
+  }
+}
+
+/// Prints the plan of a round of so many workers; returns the exit code.
+int dry_run(const StradsTrainArguments& a, const train::ParsedRecipe& parsed, int workers) {
   const auto plan = [&]() -> Result<plan::StepPlan> {
     STORMO_ASSIGN_OR_RETURN(const SoundTraining sound,
                             check_training(parsed, a, workers, /*look_at_checkpoints=*/true));
@@ -69,7 +74,8 @@ int dry_run(const StradsTrainArguments& a, const train::ParsedRecipe& parsed) {
     say(plan.status());
     return kExitUsage;
   }
-  fmt::print("{}", to_text(*plan));
+  tell_left_out(parsed);
+  print_round_plan(*plan, a.common.json);
   return kExitOk;
 }
 
@@ -193,6 +199,7 @@ int run_in(comm::Communicator& group, const StradsTrainArguments& a,
   const Status agreed = comm::check_agreement(
       group, sound.ok() ? facts_of(a, *sound) : std::vector<comm::Fact>(), sound.status());
   if (!agreed.ok()) return end_with(agreed, group, "", launched);
+  if (group.rank() == 0) tell_left_out(parsed);
   for (const std::string& warning : sound->data.warnings) {
     if (group.rank() == 0) fmt::print(stderr, "warning: {}\n", printable(warning));
   }
@@ -205,8 +212,15 @@ int run_strads_train(const StradsTrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
   set_access(parsed.recipe.access);
   try {
-    if (a.common.dry_run) return dry_run(a, parsed);
-    const auto place = find_place("stormo", a.common.launch).take_or_throw();
+    const bool simulates = a.common.virtual_workers.has_value();
+    const auto place =
+        simulates ? transport::Rendezvous() : find_place("stormo", a.common.launch).take_or_throw();
+    if (a.common.dry_run) {  // under a launcher the first rank says what the job would do
+      std::vector<std::string> said_by_check;
+      if (place.rank != 0) return kExitOk;
+      const bool is_rank = place.source != "none";
+      return dry_run(a, parsed, is_rank ? place.size : workers_of(a.common, said_by_check));
+    }
     if (place.source != "none" || !a.common.launch.wants_launch()) {
       World world = stormo::init(join_world("stormo", place).take_or_throw(),
                                  static_cast<int>(parsed.recipe.threads));

@@ -31,7 +31,7 @@ AskedCheck ask_check(std::vector<std::string> words, launch::ForkServer* loaded,
   if (answer->signal != 0) {
     const std::string killed = fmt::format(
         "the check of the run was killed by signal {} ({}); no rank was started; "
-        "if it was the kernel, the data and the model lack memory",
+        "if it was the kernel, the data and the model, or the check itself, lack memory",
         answer->signal, ::sigdescr_np(answer->signal));
     return {std::nullopt, fail(kExitFailed, killed)};
   }

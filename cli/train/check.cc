@@ -118,7 +118,8 @@ bool is_auto(const train::Recipe& recipe) {
 
 /// See SoundRun.
 bool looks_at_data(const train::Recipe& recipe, const TrainArguments& a) {
-  return a.dry_run || is_auto(recipe) || recipe.train.servers.processes > 0 ||
+  const bool takes_others = !recipe.init.from.empty() && !recipe.train.resume;
+  return a.dry_run || is_auto(recipe) || recipe.train.servers.processes > 0 || takes_others ||
          recipe.train.strategy.kind == train::Strategy::Kind::kVertical;
 }
 

@@ -41,9 +41,10 @@ std::vector<std::string> problems_of_rank(const train::ParsedRecipe& parsed,
                                           const TrainArguments& a, int ranks, bool look_at_files);
 
 /// A run of which everything is right that is looked at before a rank starts. Data, and what is
-/// made of them, are read by each rank, which refuses what is wrong; here they are only of a dry
-/// run, of a run whose strategy is to be found, and of one with server processes, whose workers
-/// are no ranks of one group.
+/// made of them, are read by each rank, which refuses what is wrong. Here they are only of a dry
+/// run, of a run whose strategy is to be found, of one with server processes, whose workers are no
+/// ranks of one group, and of one that begins with other weights, which ranks take before they know
+/// how much memory there is. Of vertical sharding the plan is here, without data.
 struct SoundRun {
   int ranks = 1;
   train::Recipe recipe;               ///< with the strategy that was chosen

@@ -1,6 +1,7 @@
 #include <cli/train/rank.h>
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -283,6 +284,15 @@ Result<Prepared> prepare(const TrainRun& run, bool begins) {
   return Prepared{std::move(*data), std::move(task)};
 }
 
+/// What is thrown here is refused with the others, and told once.
+Result<Prepared> try_prepare(const TrainRun& run, bool begins) {
+  try {
+    return prepare(run, begins);
+  } catch (...) {
+    return train::failure_of_current_exception();
+  }
+}
+
 /// A collective. What is wrong here was the user's choice, also where a rank is alone.
 Status refuse_together(comm::Communicator& group, const Status& problem) {
   const Status status = comm::check_agreement(group, {}, problem);
@@ -290,11 +300,16 @@ Status refuse_together(comm::Communicator& group, const Status& problem) {
   return alone ? Status(Code::kRefused, status.message()) : status;
 }
 
-/// Whether this host has the memory for what its ranks keep in a step. All have read their data.
-Status check_memory(const TrainRun& run, const World& world, const torch::nn::Module& model,
-                    const plan::StepPlan& plan) {
+/// Whether there is a plan, and this host has the memory for what its ranks keep in a step. All
+/// have read their data.
+Status check_plan(const TrainRun& run, const World& world, const torch::nn::Module& model,
+                  const train::Trainer& trainer) {
+  const Status& composed = trainer.composed();
+  if (!composed.ok()) return Status(composed.code(), run.strategy_key + composed.message());
+  const plan::StepPlan& plan = trainer.plan();
   const bool checked = session_of(run) != nullptr;  // see SoundRun
   if (!run.checks_memory || checked || plan.actions.empty()) return {};
+  ::malloc_trim(0);  // of segments that were made and dropped
   std::uint64_t available = launch::available_memory();
   for (const torch::Tensor& p : model.parameters()) {  // what it has already, it keeps
     if (!tensor::has_memory(p)) continue;
@@ -318,7 +333,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   train::TrainerOptions options = run.recipe.train;
   Result<Prepared> prepared = train::reads_columns(run.recipe, group.size())
                                   ? prepare_columns(run, group, options)
-                                  : prepare(run, begins_run(run, world));
+                                  : try_prepare(run, begins_run(run, world));
   Status problem = prepared.status();
   const bool takes_others = begins_run(run, world) && begins_with_others(run.recipe);
   if (problem.ok() && takes_others) {
@@ -340,8 +355,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   }
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, task, data.train, data.splits, std::move(options));
-  STORMO_RETURN_IF_ERROR(
-      refuse_together(group, check_memory(run, world, *task.module, trainer.plan())));
+  STORMO_RETURN_IF_ERROR(refuse_together(group, check_plan(run, world, *task.module, trainer)));
   if (begins_run(run, world)) {
     STORMO_RETURN_IF_ERROR(open_reports(run, data.records, /*goes_on=*/false, reports));
     trainer.set_observer(&reports->observer());

@@ -19,6 +19,7 @@ namespace stormo::cli {
 struct TrainRun {
   train::Recipe recipe;
   std::vector<std::string> left_out{};        ///< of the recipe, see ParsedRecipe
+  std::string strategy_key{};                 ///< where the recipe names it: "FILE:7:3: KEY: "
   std::vector<std::string> accept_changes{};  ///< with --resume: what may differ
   std::optional<train::RecipeData> data{};    ///< where this process has read it already
   std::string engine = "stormo";              ///< see join_world

@@ -166,6 +166,7 @@ int run_train(const TrainArguments& a) {
   if (a.dry_run && place->source != "none") return dry_run_of_job(a, *place);
   TrainRun train_run{.recipe = parsed.recipe,
                      .left_out = parsed.left_out,
+                     .strategy_key = parsed.at("strategy.kind"),
                      .accept_changes = a.accept_changes,
                      .engine = a.engine,
                      .json = a.json,

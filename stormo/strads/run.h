@@ -76,7 +76,8 @@ class RoundsRun {
   Result<Judgement> judge();
 
   const plan::StepPlan& plan() const { return plan_; }
-  /// Told of every action when it is done, in order; may be empty.
+  /// Told of every action when it is done, or started if it is asynchronous, in order; may be
+  /// empty.
   void on_done(std::function<void(const plan::Action&)> done) { done_ = std::move(done); }
   const protocol::Scheduler& scheduler() const { return scheduler_; }
   const Workers& workers() const { return workers_; }

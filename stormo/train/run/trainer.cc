@@ -128,7 +128,10 @@ struct Trainer::State {
 /// With strategy kAuto, finds the fastest one. A collective then.
 Status Trainer::State::choose() {
   if (setup.options.strategy.kind != Strategy::Kind::kAuto) return {};
-  const Status problem = validate(setup);
+  Status problem = validate(setup);
+  if (problem.ok() && !device_of(*setup.task.module).is_cpu()) {
+    problem = invalid_argument("strategy 'auto' measures on the CPU; name a strategy, such as ddp");
+  }
   STORMO_RETURN_IF_ERROR(comm::check_agreement(
       setup.world, problem.ok() ? run_facts(setup) : std::vector<comm::Fact>(), problem));
   Result<TrainerOptions> chosen =
@@ -204,6 +207,7 @@ void Trainer::on_lead(std::function<Result<observe::RunObserver*>()> make) {
 void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
 void Trainer::on_action(DoneAction done) { state_->setup.done = std::move(done); }
 const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }
+const Status& Trainer::composed() const { return state_->composed; }
 int Trainer::interrupt_signal() const { return state_->signal; }
 const std::string& Trainer::last_saved() const { return state_->last_saved; }
 bool Trainer::started() const { return state_->started; }

@@ -38,6 +38,8 @@ class Trainer {
   /// some steps and chosen one. If overlap is measured, the first steps also try plans with
   /// buckets.
   const plan::StepPlan& plan() const;
+  /// Why there is no plan; OK where there is one, and with kAuto before run().
+  const Status& composed() const;
   /// Runs the training; blocks until the run is over. A collective; call once. First the ranks
   /// compare versions, options, data, model and plan. If they differ, or are invalid on one rank,
   /// all ranks get kRefused with the same text, and the group still works. Afterwards the module
