@@ -41,7 +41,9 @@ class Factorisation final : public BlockProgram {
 
   /// H; a row of W is of whoever has the row of the matrix.
   plan::ModelShape variables() const override {
-    return {{{.name = "factors", .parameters = {{"h", std::ssize(h()), DType::kFloat64}}}}};
+    return {{{.name = "factors",
+              .parameters = {{"h", std::ssize(h()), DType::kFloat64}},
+              .borrowed = {}}}};
   }
   std::int64_t blocks() const override { return 2 * rank_; }
   std::size_t part_size(std::span<const std::int64_t> blocks) const override;

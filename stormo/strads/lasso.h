@@ -34,7 +34,7 @@ class Lasso final : public BlockProgram {
   const std::vector<double>& coefficients() const { return b_; }
 
   plan::ModelShape variables() const override {
-    return {{{.name = "lasso", .parameters = {{"b", blocks(), DType::kFloat64}}}}};
+    return {{{.name = "lasso", .parameters = {{"b", blocks(), DType::kFloat64}}, .borrowed = {}}}};
   }
   std::int64_t blocks() const override { return x_.columns(); }
   std::size_t part_size(std::span<const std::int64_t> blocks) const override {
