@@ -89,7 +89,7 @@ class SpatialTest(TrainTest):
                  (CNN, ("-n", "2", "strategy.spatial=2"), ("write e.g. spatial=2,2",)),
                  (CNN, ("-n", "5", "strategy.spatial=1,5", "train.global_batch=5"),
                   ("'dense1' has a map of 4 x 4 places, fewer than the grid of 1 x 5 ranks", "use a smaller grid")),
-                 (CNN, ("-n", "2", "strategy.spatial=1,2", "strategy.kind=fsdp"), ("spatial goes with 'ddp'",)),
+                 (CNN, ("-n", "2", "strategy.spatial=1,2", "strategy.kind=fsdp"), ("does not use strategy.spatial",)),
                  (CNN, ("-n", "4", "strategy.spatial=1,2", "strategy.tensor=2"), ("spatial goes with 'ddp'",)),
                  (("mlp.toml",), ("-n", "2", "strategy.spatial=1,2"), ("no segment adds up over the places",)),
                  (LOCAL, ("-n", "2", "strategy.spatial=1,2"), ("no segment adds up over the places",)),
