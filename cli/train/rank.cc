@@ -1,8 +1,8 @@
 #include <cli/train/rank.h>
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
