@@ -134,20 +134,19 @@ int run_program(const StradsArguments& a, const StradsMaker& maker, const Invoca
   const auto place = simulates ? Result(transport::Rendezvous()) : find_place("stormo", a.launch);
   if (!place.ok()) return fail_strads(maker.name, place.status());
   const bool is_rank = place->source != "none";
+  if (a.dry_run && place->rank != 0) return kExitOk;  // the first rank says what the job would do
   Wrong wrong;
   maker.check(wrong);
   if (!is_rank || a.dry_run) {  // ranks look at the memory of their host together
-    const Status enough = maker.check_memory(simulates ? 1 : ranks_here(a.launch));
+    const int here = is_rank ? place->local_size : ranks_here(a.launch);
+    const Status enough = maker.check_memory(simulates ? 1 : here);
     if (!enough.ok()) wrong.push_back(enough.message());
   }
   static_cast<void>(to_launch_options(a.launch, wrong));
   if (!wrong.empty()) {
     return fail_strads(maker.name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
   }
-  if (a.dry_run) {  // under a launcher the first rank says what the job would do
-    if (place->rank != 0) return kExitOk;
-    return dry_run(a, maker, is_rank ? place->size : workers_of(a, wrong));
-  }
+  if (a.dry_run) return dry_run(a, maker, is_rank ? place->size : workers_of(a, wrong));
   if (is_rank || simulates || !a.launch.wants_launch()) return run_as_rank(*place, a, maker);
   return launch_copies(a.launch, invocation, "strads");
 }

@@ -148,9 +148,10 @@ void GradientBucket::scatter() {
   large_.clear();
 }
 
-Operands GradientBucket::operands(std::span<const comm::Buffer> buffers, double weight,
-                                  double total_weight) const {
+Operands GradientBucket::operands(std::span<const comm::Buffer> buffers, comm::EncodedSum* encoding,
+                                  double weight, double total_weight) const {
   Operands out = in_place(buffers);
+  out.encoding = encoding;
   if (encoded_ != nullptr) return out;  // terms of the average already
   out.weight = weight;
   out.total_weight = total_weight;
@@ -161,11 +162,10 @@ Status GradientBucket::reduce(double weight, double total_weight) {
   gather(total_weight > 0 ? weight / total_weight : 0);
   const comm::Buffer shares(shares_);
   if (flags_) {
-    const Operands flags = operands({&shares, 1}, weight, total_weight);
+    const Operands flags = operands({&shares, 1}, nullptr, weight, total_weight);
     STORMO_RETURN_IF_ERROR(perform_transfer(world_, *flags_, flags));
   }
-  Operands all = operands(buffers_, weight, total_weight);
-  all.encoding = encoded_.get();
+  const Operands all = operands(buffers_, encoded_.get(), weight, total_weight);
   STORMO_RETURN_IF_ERROR(perform_transfer(world_, sum_, all));
   scatter();
   return {};
@@ -175,11 +175,10 @@ void GradientBucket::start(double weight, double total_weight) {
   gather(total_weight > 0 ? weight / total_weight : 0);
   const comm::Buffer shares(shares_);
   if (flags_) {
-    const Operands flags = operands({&shares, 1}, weight, total_weight);
+    const Operands flags = operands({&shares, 1}, nullptr, weight, total_weight);
     work_.push_back(start_transfer(world_, *flags_, flags));
   }
-  Operands all = operands(buffers_, weight, total_weight);
-  all.encoding = encoded_.get();
+  const Operands all = operands(buffers_, encoded_.get(), weight, total_weight);
   work_.push_back(start_transfer(world_, sum_, all));
 }
 

@@ -62,8 +62,8 @@ class GradientBucket {
   void scatter();
   torch::Tensor flags() const;
   torch::Tensor values() const;
-  Operands operands(std::span<const comm::Buffer> buffers, double weight,
-                    double total_weight) const;
+  Operands operands(std::span<const comm::Buffer> buffers, comm::EncodedSum* encoding,
+                    double weight, double total_weight) const;
   Status wait();
 
   comm::Communicator& world_;
