@@ -8,20 +8,24 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include <stormo/base/json_depth.h>
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 #include <stormo/checkpoint/file/checked_file.h>
 #include <stormo/model/registry.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/recipe/recipe_schema.h>
-#include <stormo/train/recipe/recipe_value.h>
 #include <stormo/train/recipe/toml_depth.h>
 
 namespace stormo::train {
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxRecipeBytes = 1u << 20;
 constexpr std::size_t kMostErrors = 50;  // that are listed
@@ -40,12 +44,9 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
 /// What other programs call the choice of a device.
 constexpr std::string_view kDeviceKeys[] = {"accelerator", "device", "devices", "gpus", "tpu"};
 
-const RecipeField* find_field(std::string_view key) {
-  for (const RecipeField& field : recipe_fields()) {
-    if (field.key == key) return &field;
-  }
-  return nullptr;
-}
+/// Devices for which other programs have a strategy.
+constexpr std::string_view kDevices[] = {"cuda", "gpu", "hpu", "mps", "npu",
+                                         "rocm", "tpu", "xla", "xpu"};
 
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
@@ -93,35 +94,150 @@ std::string suggestion(std::string_view key) {
   return fmt::format("; did you mean '{}'?", near);
 }
 
-RawValue to_raw(const toml::node& node) {
-  if (const auto* v = node.as_string()) return {v->get()};
-  if (const auto* v = node.as_integer()) return {v->get()};
-  if (const auto* v = node.as_floating_point()) return {v->get()};
-  if (const auto* v = node.as_boolean()) return {v->get()};
+/// Null for what no key can have, such as a date.
+Json to_json(const toml::node& node) {
+  if (const auto* v = node.as_string()) return v->get();
+  if (const auto* v = node.as_integer()) return v->get();
+  if (const auto* v = node.as_floating_point()) return v->get();
+  if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* array = node.as_array()) {
-    RawValue::List list;
-    for (const toml::node& item : *array) list.push_back(to_raw(item));
-    return {std::move(list)};
+    Json list = Json::array();
+    for (const toml::node& item : *array) list.push_back(to_json(item));
+    return list;
   }
-  return {};
-}
-
-RawValue to_raw(const nlohmann::json& value) {
-  if (value.is_string()) return {value.get<std::string>()};
-  if (value.is_number_integer()) return {value.get<std::int64_t>()};
-  if (value.is_number_float()) return {value.get<double>()};
-  if (value.is_boolean()) return {value.get<bool>()};
-  if (value.is_array()) {
-    RawValue::List list;
-    for (const nlohmann::json& item : value) list.push_back(to_raw(item));
-    return {std::move(list)};
-  }
-  return {};
+  return nullptr;
 }
 
 std::string shortened(std::string_view text) {
   if (text.size() <= kMostShown) return std::string(text);
   return fmt::format("{}... ({} characters)", text.substr(0, kMostShown), text.size());
+}
+
+/// For messages.
+std::string show(const Json& raw) {
+  if (raw.is_string()) {
+    const auto text = raw.get<std::string>();
+    return fmt::format("\"{}{}\"", text.substr(0, kMostShown),
+                       text.size() > kMostShown ? "..." : "");
+  }
+  if (raw.is_boolean()) return raw.get<bool>() ? "true" : "false";
+  if (raw.is_number_integer()) return fmt::format("{}", raw.get<std::int64_t>());
+  if (raw.is_number()) return fmt::format("{}", raw.get<double>());
+  return raw.is_array() ? "a list" : "something else";
+}
+
+Status check_range(const RecipeField& field, double value) {
+  if (value >= field.min && value <= field.max) return ok_status();
+  return invalid_argument(value < field.min
+                              ? fmt::format("must be at least {}, not {}", field.min, value)
+                              : fmt::format("must be at most {}, not {}", field.max, value));
+}
+
+Status unknown_choice(const RecipeField& field, const std::string& text) {
+  const std::string_view near = nearest_match(text.substr(0, kMostShown), field.choices);
+  const bool is_device =
+      field.key == "strategy.kind" && std::ranges::find(kDevices, text) != std::end(kDevices);
+  return invalid_argument(fmt::format(
+      "{}must be one of {}, not {}{}", is_device ? "Stormo trains on CPUs only: it " : "",
+      fmt::join(field.choices, ", "), show(text),
+      near.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", near)));
+}
+
+template <class T>
+constexpr bool kIsText = std::is_same_v<T, std::string> || std::is_enum_v<T>;
+
+/// Whether `raw` was written as a T.
+template <class T>
+bool is_a(const Json& raw) {
+  if constexpr (kIsText<T>) return raw.is_string();
+  if constexpr (std::is_same_v<T, bool>) return raw.is_boolean();
+  return std::is_same_v<T, double> ? raw.is_number() : raw.is_number_integer();
+}
+
+/// kInvalidArgument says which values are allowed.
+template <class T>
+Status assign(const RecipeField& field, const Json& raw, T& place) {
+  if (!is_a<T>(raw)) {
+    return invalid_argument(fmt::format("must be {}, not {}", type_name(field), show(raw)));
+  }
+  if constexpr (kIsText<T>) {
+    const auto text = raw.get<std::string>();
+    const auto choice = std::ranges::find(field.choices, text);
+    if (!field.choices.empty() && choice == field.choices.end()) {
+      return unknown_choice(field, text);
+    }
+    if constexpr (std::is_enum_v<T>) {
+      place = static_cast<T>(choice - field.choices.begin());
+    } else {
+      place = text;
+    }
+  } else {
+    if constexpr (!std::is_same_v<T, bool>) {
+      STORMO_RETURN_IF_ERROR(check_range(field, raw.get<double>()));
+    }
+    place = raw.get<T>();
+  }
+  return ok_status();
+}
+
+template <class Element>
+Status assign(const RecipeField& field, const Json& raw, std::vector<Element>& place) {
+  if (!raw.is_array()) {
+    return invalid_argument(fmt::format("must be {}, not {}", type_name(field), show(raw)));
+  }
+  std::vector<Element> elements;
+  for (const Json& item : raw) {
+    const std::size_t number = elements.size() + 1;
+    if (!is_a<Element>(item)) {
+      return invalid_argument(
+          fmt::format("must be a {}, but element {} is {}", type_name(field), number, show(item)));
+    }
+    STORMO_RETURN_IF_ERROR(
+        assign(field, item, elements.emplace_back()).within(fmt::format("element {}", number)));
+  }
+  place = std::move(elements);
+  return ok_status();
+}
+
+std::vector<std::string> split_list(std::string_view text) {
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  std::vector<std::string> parts;
+  for (std::string_view part : split(text, ',')) {
+    const auto strip = [&](std::string_view characters) {
+      const std::size_t first = std::min(part.find_first_not_of(characters), part.size());
+      part.remove_prefix(first);
+      part = part.substr(0, part.find_last_not_of(characters) + 1);
+    };
+    strip(" ");
+    strip("\"'");
+    parts.emplace_back(part);
+  }
+  return parts;
+}
+
+/// Reads what a person types for a number or a flag; text when it is neither.
+Json scalar(const std::string& text) {
+  if (text == "true" || text == "false") return text == "true";
+  const std::string_view digits = std::string_view(text).substr(text.starts_with('+') ? 1 : 0);
+  if (const auto whole = number_in<std::int64_t>(digits)) return *whole;
+  if (const auto number = number_in<double>(digits)) return *number;
+  return text;
+}
+
+/// The value of an override; lists may also be written "1,2,3".
+Json override_value(const RecipeField& field, const std::string& text) {
+  Recipe any;
+  const FieldPlace place = field.place(any);
+  const bool texts = std::holds_alternative<std::vector<std::string>*>(place);
+  if (std::holds_alternative<std::string*>(place)) return text;
+  if (!texts && !std::holds_alternative<std::vector<std::int64_t>*>(place) &&
+      !std::holds_alternative<std::vector<double>*>(place)) {
+    return scalar(text);
+  }
+  Json list = Json::array();
+  for (const std::string& part : split_list(text))
+    list.push_back(texts ? Json(part) : scalar(part));
+  return list;
 }
 
 class RecipeParser {
@@ -145,9 +261,8 @@ class RecipeParser {
   }
 
   void read_json(std::string_view text) {
-    const auto document = json_nests_within(text)
-                              ? nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false)
-                              : nlohmann::json();
+    const auto document =
+        json_nests_within(text) ? Json::parse(text, nullptr, /*allow_exceptions=*/false) : Json();
     if (!document.is_object()) return error(fmt::format("{}: no JSON object", source_));
     read_object(document, "");
   }
@@ -165,7 +280,7 @@ class RecipeParser {
           fmt::format("command line: unknown key '{}'{}", shortened(key), suggestion(key)));
     }
     overridden_.insert(field->key);
-    take(*field, parse_override_value(*field, text.substr(equals + 1)), "command line");
+    take(*field, override_value(*field, text.substr(equals + 1)), "command line");
   }
 
   void read_overrides(std::span<const std::string> overrides) {
@@ -227,7 +342,7 @@ class RecipeParser {
       const std::string key = prefix + std::string(name.str());
       const RecipeField* field = find_field(key);
       if (field != nullptr) {
-        take(*field, to_raw(node), position(node.source()));
+        take(*field, to_json(node), position(node.source()));
       } else if (node.is_table() && is_section(key)) {
         read_table(*node.as_table(), key + ".");
       } else if (errors_ >= kMostErrors) {
@@ -239,17 +354,16 @@ class RecipeParser {
     }
   }
 
-  void read_object(const nlohmann::json& object, const std::string& prefix) {
+  void read_object(const Json& object, const std::string& prefix) {
     for (const auto& [name, value] : object.items()) {
       const std::string key = prefix + name;
       const RecipeField* field = find_field(key);
       const auto former = std::ranges::find(former_keys(), key, &FormerKey::key);
       if (field != nullptr) {
-        take(*field, to_raw(value), source_);
+        take(*field, value, source_);
       } else if (former != former_keys().end()) {
         const bool nothing = value == former->nothing;
-        take(*find_field(former->now),
-             nothing ? RawValue{std::string(former->nothing_now)} : to_raw(value), source_);
+        take(*find_field(former->now), nothing ? Json(former->nothing_now) : value, source_);
       } else if (value.is_object() && is_section(key)) {
         read_object(value, key + ".");
       } else {
@@ -279,9 +393,10 @@ class RecipeParser {
     parsed_.left_out = {fmt::format("left out, as nothing uses it now: {}", fmt::join(keys, ", "))};
   }
 
-  void take(const RecipeField& field, const RawValue& raw, const std::string& where) {
+  void take(const RecipeField& field, const Json& raw, const std::string& where) {
     parsed_.origins.insert_or_assign(std::string(field.key), where);
-    const Status assigned = assign(field, raw, parsed_.recipe);
+    const Status assigned = std::visit([&](auto* place) { return assign(field, raw, *place); },
+                                       field.place(parsed_.recipe));
     if (!assigned.ok()) error(fmt::format("{}: {}: {}", where, field.key, assigned.message()));
   }
 

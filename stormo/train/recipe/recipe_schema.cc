@@ -470,6 +470,11 @@ std::span<const RecipeField> recipe_fields() {
   return fields;
 }
 
+const RecipeField* find_field(std::string_view key) {
+  const auto field = std::ranges::find(recipe_fields(), key, &RecipeField::key);
+  return field == recipe_fields().end() ? nullptr : &*field;
+}
+
 std::span<const FormerKey> former_keys() {
   static constexpr FormerKey rows[] = {
       {"strategy.reduce_type", "strategy.compression", "own", "none"}};

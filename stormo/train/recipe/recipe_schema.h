@@ -33,6 +33,8 @@ struct RecipeField {
 };
 
 std::span<const RecipeField> recipe_fields();
+/// Null if there is none of this key.
+const RecipeField* find_field(std::string_view key);
 
 /// What a key and its value for nothing were called before. Checkpoints of that time have them.
 struct FormerKey {
