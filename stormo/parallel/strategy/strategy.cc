@@ -1,7 +1,6 @@
 #include <stormo/parallel/strategy/strategy.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <stormo/parallel/computation/gradient_scale.h>
@@ -24,15 +23,6 @@ namespace stormo::parallel {
 namespace {
 
 using Parameters = Strategy::Parameters;
-
-Job job_of(const Workers& w, const StepOptions& step) {
-  Job job{.workers = w, .step = step};
-  job.hosts = static_cast<int>(w.ranks_per_host.size());
-  job.local = w.ranks_per_host.front();
-  job.ranks = std::accumulate(w.ranks_per_host.begin(), w.ranks_per_host.end(), 0);
-  job.uniform = std::ranges::all_of(w.ranks_per_host, [&job](int n) { return n == job.local; });
-  return job;
-}
 
 /// What a strategy that lacks some keys says to them.
 Status check_keys(const Strategy& s, const StrategyRow& row) {
@@ -58,20 +48,20 @@ Status check_keys(const Strategy& s, const StrategyRow& row) {
 
 /// Where ranks are, and whether those of a host can share.
 Status check_hosts(const Strategy& s, const StrategyRow& row, const Job& job) {
-  if (row.one_host && job.hosts > 1) {
-    return refuse(s, "keeps to one host, the job has " + std::to_string(job.hosts) +
+  if (row.one_host && job.hosts() > 1) {
+    return refuse(s, "keeps to one host, the job has " + std::to_string(job.hosts()) +
                          "; use 'multi_worker_mirrored' or 'ddp'");
   }
   const bool must_share = s.parameters == Parameters::kHostShared ||
                           row.parameters == std::vector{Parameters::kHostShared};
   if (!must_share) return {};
-  if (job.local > 1 && !job.workers.can_share) {
+  if (job.local() > 1 && !job.workers.can_share) {
     return refuse(s,
                   "cannot share parameters inside a host: that takes Stormo's own engine and "
                   "optimizers, float32 or float64 parameters and dense gradients; use "
                   "parameters=replicated");
   }
-  if (job.uniform) return {};
+  if (job.uniform()) return {};
   return refuse(s,
                 "needs as many ranks on one host as on the others; or use parameters=replicated");
 }
@@ -115,11 +105,11 @@ Status check_cut(const Strategy& s, const StrategyRow& row, const Job& job) {
                   "averages the gradients of a part of the model together after its last backward; "
                   "leave out bucket_bytes");
   }
-  if (job.ranks % replica == 0) return {};
+  if (job.ranks() % replica == 0) return {};
   return refuse(
       s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
              std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) + ", context " +
-             std::to_string(s.context) + grid_of(s) + "), and " + std::to_string(job.ranks) +
+             std::to_string(s.context) + grid_of(s) + "), and " + std::to_string(job.ranks()) +
              " ranks are no multiple of that; start a multiple of " + std::to_string(replica) +
              (has_servers(s.kind) ? " beside the server processes" : "") +
              ", or change these numbers");
@@ -195,19 +185,6 @@ Result<Pass> stages_of(const Strategy& s) {
                    .weight_stashing = s.weight_stashing});
 }
 
-/// The parts of a replica, or of a worker.
-Status add_parts(std::vector<Pass>& passes, const Strategy& s) {
-  if (s.pipeline > 1) {
-    STORMO_ASSIGN_OR_RETURN(passes.emplace_back(), stages_of(s));
-  }
-  if (s.context > 1) passes.push_back(context_parallel(s.context, s.attention));
-  if (s.tensor > 1) passes.push_back(tensor_parallel(s.tensor));
-  if (!s.spatial.empty()) {
-    passes.push_back(spatial(static_cast<int>(s.spatial[0]), static_cast<int>(s.spatial[1])));
-  }
-  return {};
-}
-
 Status check(const Strategy& s, const Job& job) {
   const StrategyRow& row = row_of(s.kind);
   if (row.distribute == nullptr) {
@@ -251,33 +228,41 @@ const std::vector<std::string>& parameter_names() {
 }
 
 Status check_strategy(const Strategy& strategy, const Workers& workers, const StepOptions& step) {
-  return check(strategy, job_of(workers, step));
+  return check(strategy, {workers, step});
 }
 
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const Workers& workers, const StepOptions& step) {
-  Job job = job_of(workers, step);
-  job.sparse =
-      std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
+  const Job job{workers, step, std::ranges::any_of(flatten(model), &plan::ParameterShape::sparse)};
   STORMO_RETURN_IF_ERROR(check(strategy, job));
   const StrategyRow& row = row_of(strategy.kind);
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
   if (step.scale_loss) passes.push_back(scale_loss());
   if (step.clip) passes.push_back(clip_gradients());
-  STORMO_RETURN_IF_ERROR(add_parts(passes, strategy));
+  if (strategy.pipeline > 1) {
+    STORMO_ASSIGN_OR_RETURN(passes.emplace_back(), stages_of(strategy));
+  }
+  if (strategy.context > 1) {
+    passes.push_back(context_parallel(strategy.context, strategy.attention));
+  }
+  if (strategy.tensor > 1) passes.push_back(tensor_parallel(strategy.tensor));
+  if (!strategy.spatial.empty()) {
+    passes.push_back(
+        spatial(static_cast<int>(strategy.spatial[0]), static_cast<int>(strategy.spatial[1])));
+  }
   const auto copies =
-      static_cast<int>(job.ranks / (has_servers(strategy.kind) ? ranks_of_worker(strategy)
-                                                               : ranks_of_replica(strategy)));
+      static_cast<int>(job.ranks() / (has_servers(strategy.kind) ? ranks_of_worker(strategy)
+                                                                 : ranks_of_replica(strategy)));
   if (copies > 1 || has_servers(strategy.kind)) row.distribute(passes, strategy, job, copies);
   if (strategy.sequence_parallel) passes.push_back(sequence_parallel());
   // servers update, each the whole parameters that it has
   const bool workers_update = row.servers != StrategyRow::Servers::kParameters;
-  if (step.trust_ratios && job.ranks > 1 && workers_update) passes.push_back(trust_ratios());
+  if (step.trust_ratios && job.ranks() > 1 && workers_update) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
   if (step.reduction != ReductionForm{}) passes.push_back(reduce_with(step.reduction));
-  const bool by_columns = job.ranks > 1 && row.has_key("column_counts");
+  const bool by_columns = job.ranks() > 1 && row.has_key("column_counts");
   model = without_unused_forms(std::move(model),
                                {.slices = strategy.tensor > 1 || by_columns,
                                 .positions = strategy.context > 1 || strategy.sequence_parallel,

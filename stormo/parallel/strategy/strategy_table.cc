@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <ranges>
+#include <numeric>
 #include <utility>
 
 #include <stormo/base/requirements.h>
+#include <stormo/base/text.h>
 #include <stormo/parallel/computation/by_segment.h>
 #include <stormo/parallel/inside_layers/vertical.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
@@ -33,11 +34,11 @@ bool overlaps_steps(const Strategy& s) {
 // share.
 bool may_share(const Strategy& s, const Job& job) {
   return s.parameters == Parameters::kAuto && ranks_of_replica(s) == 1 && job.workers.can_share &&
-         job.uniform && job.local > 1;
+         job.uniform() && job.local() > 1;
 }
 
 void share(Passes& passes, const Strategy&, const Job& job, int) {
-  passes.push_back(host_shared(job.hosts, job.local));
+  passes.push_back(host_shared(job.hosts(), job.local()));
 }
 
 void replicate(Passes& passes, const Strategy& s, const Job& job, int copies) {
@@ -51,12 +52,12 @@ void replicate_or_share(Passes& passes, const Strategy& s, const Job& job, int c
 
 // Plain fsdp shards over all hosts, which needs less memory than a copy per host.
 void shard(Passes& passes, const Strategy& s, const Job& job, int copies) {
-  const bool shares = may_share(s, job) && (job.hosts == 1 || s.hybrid);
+  const bool shares = may_share(s, job) && (job.hosts() == 1 || s.hybrid);
   if (shares || s.parameters == Parameters::kHostShared) return share(passes, s, job, copies);
-  const bool hybrid = s.hybrid && job.hosts > 1;
-  if (hybrid) passes.push_back(mirrored(job.hosts));
+  const bool hybrid = s.hybrid && job.hosts() > 1;
+  if (hybrid) passes.push_back(mirrored(job.hosts()));
   passes.push_back(sharded({.stage = s.stage,
-                            .ranks = hybrid ? copies / job.hosts : copies,
+                            .ranks = hybrid ? copies / job.hosts() : copies,
                             .prefetch = job.step.prefetch}));
 }
 
@@ -77,12 +78,13 @@ void serve(Passes& passes, const Strategy& s, const Job& job, int copies) {
 }
 
 void cut_columns(Passes& passes, const Strategy& s, const Job& job, int) {
-  passes.push_back(vertical({.ranks = job.ranks, .labels = s.labels, .columns = s.column_counts}));
+  passes.push_back(
+      vertical({.ranks = job.ranks(), .labels = s.labels, .columns = s.column_counts}));
 }
 
 Status check_one_device(const Strategy& s, const Job& job) {
-  if (job.ranks == 1) return {};
-  return refuse(s, "trains on one rank, the job has " + std::to_string(job.ranks) +
+  if (job.ranks() == 1) return {};
+  return refuse(s, "trains on one rank, the job has " + std::to_string(job.ranks()) +
                        "; use 'ddp', or start one rank");
 }
 
@@ -93,7 +95,7 @@ Status check_shards(const Strategy& s, const Job& job) {
   if (s.stage < 1 || s.stage > 3) {
     return refuse(s, "has stages 1 to 3, not " + std::to_string(s.stage));
   }
-  if (!s.hybrid || job.uniform || s.parameters == Parameters::kHostShared) return {};
+  if (!s.hybrid || job.uniform() || s.parameters == Parameters::kHostShared) return {};
   return refuse(s, "needs as many ranks on one host as on the others; or leave out hybrid");
 }
 
@@ -101,9 +103,9 @@ Status check_workers(const Strategy& s, const Job& job) {
   if (s.worker_ranks < 1 || s.worker_ranks > plan::kMaxRanks) {
     return refuse(s, "has workers of at least 1 rank, not " + std::to_string(s.worker_ranks));
   }
-  if (job.ranks % s.worker_ranks == 0) return {};
+  if (job.ranks() % s.worker_ranks == 0) return {};
   return refuse(s, "has workers of " + std::to_string(s.worker_ranks) + " ranks (worker_ranks), " +
-                       "and " + std::to_string(job.ranks) +
+                       "and " + std::to_string(job.ranks()) +
                        " ranks are no multiple of that; start others, or change worker_ranks");
 }
 
@@ -117,7 +119,7 @@ Status any_cut(const Strategy&, const Job&) { return {}; }
 /// Several ranks, on each host where shards stay inside of hosts, have the same to shard.
 Status check_copies(const Strategy& s, const Job& job) {
   const std::int64_t replica = ranks_of_replica(s);
-  if (job.ranks == replica) {
+  if (job.ranks() == replica) {
     return refuse(s, "has nothing to shard: all " + std::to_string(replica) +
                          " ranks compute one replica (pipeline " + std::to_string(s.pipeline) +
                          ", tensor " + std::to_string(s.tensor) + ", context " +
@@ -125,9 +127,9 @@ Status check_copies(const Strategy& s, const Job& job) {
                          "), and each has another part of it or other positions; use 'ddp', or "
                          "start more ranks");
   }
-  if (job.ranks % replica != 0 || !s.hybrid || job.hosts == 1) return {};
-  if (job.local % replica == 0 && job.local > replica) return {};
-  return refuse(s, "shards over the ranks of a host (hybrid), and " + std::to_string(job.local) +
+  if (job.ranks() % replica != 0 || !s.hybrid || job.hosts() == 1) return {};
+  if (job.local() % replica == 0 && job.local() > replica) return {};
+  return refuse(s, "shards over the ranks of a host (hybrid), and " + std::to_string(job.local()) +
                        " ranks of a host are not several times the " + std::to_string(replica) +
                        " that compute a replica; leave out hybrid");
 }
@@ -144,9 +146,9 @@ Status check_averaged_parts(const Strategy& s, const Job& job) {
               "' overlap: leave out schedule, or use 'ddp'");
   const std::int64_t replica = ranks_of_replica(s);
   const bool alike = std::ranges::all_of(job.workers.ranks_per_host, [&](std::int64_t here) {
-    return here % replica == 0 || (here == job.local && replica % here == 0);
+    return here % replica == 0 || (here == job.local() && replica % here == 0);
   });
-  require(job.hosts == 1 || alike,
+  require(job.hosts() == 1 || alike,
           "has replicas of " + std::to_string(replica) +
               " ranks that lie on hosts in different ways, so that copies of one part "
               "would be added up in different orders: start a multiple of " +
@@ -179,7 +181,7 @@ using Distribute = decltype(StrategyRow::distribute);
 
 /// Keys of replicas, or workers, that are cut.
 constexpr std::string_view kKeysOfCuts =
-    "pipeline tensor sequence_parallel context attention schedule chunks cut weight_stashing";
+    " pipeline tensor sequence_parallel context attention schedule chunks cut weight_stashing";
 
 /// Every rank, or replica, has the same gradients.
 StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, Distribute how) {
@@ -283,20 +285,25 @@ std::vector<StrategyRow> other_rows() {
 
 }  // namespace
 
+int Job::ranks() const {
+  return std::accumulate(workers.ranks_per_host.begin(), workers.ranks_per_host.end(), 0);
+}
+
+bool Job::uniform() const { return std::ranges::count(workers.ranks_per_host, local()) == hosts(); }
+
 bool StrategyRow::has_key(std::string_view key) const {
-  const auto is_in = [key](std::string_view words) {
-    return std::ranges::any_of(words | std::views::split(' '), [key](const auto& one) {
-      return std::string_view(one.begin(), one.end()) == key;
-    });
-  };
-  return is_in(keys) || (check_cut != nullptr && is_in(kKeysOfCuts)) ||
-         (cuts_images && key == "spatial") || (all_reduces && is_in("reducer bucket_bytes"));
+  return std::ranges::count(split(keys, ' '), key) > 0;
 }
 
 std::span<const StrategyRow> strategy_rows() {
   static const std::vector<StrategyRow> rows = [] {
     std::vector<StrategyRow> all = rows_of_one_model();
     std::ranges::move(other_rows(), std::back_inserter(all));
+    for (StrategyRow& row : all) {
+      if (row.check_cut != nullptr) row.keys += kKeysOfCuts;
+      if (row.cuts_images) row.keys += " spatial";
+      if (row.all_reduces) row.keys += " reducer bucket_bytes";
+    }
     return all;
   }();
   return rows;

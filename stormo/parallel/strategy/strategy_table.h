@@ -10,25 +10,27 @@
 
 namespace stormo::parallel {
 
-/// The ranks of a job, and the options of its steps.
+/// The ranks of a job, and the options of its steps; borrowed.
 struct Job {
-  int ranks = 1, hosts = 1;
-  int local = 1;        ///< ranks of the first host
-  bool uniform = true;  ///< all hosts have as many
-  Workers workers = {};
-  StepOptions step = {};
+  const Workers& workers;
+  const StepOptions& step;
   bool sparse = false;  ///< the model has sparse gradients
+
+  int hosts() const { return static_cast<int>(workers.ranks_per_host.size()); }
+  int local() const { return workers.ranks_per_host.front(); }  ///< ranks of the first host
+  int ranks() const;
+  bool uniform() const;  ///< all hosts have as many
 };
 
 /// One strategy: what others have to know of it. Checks, recipes, search and documents read this.
 struct StrategyRow {
   Strategy::Kind kind;
-  std::string_view name;       ///< in recipes
-  std::string_view ranks;      ///< on which it runs, as docs/recipes.md says
-  std::string_view keys = {};  ///< of recipes that others lack; a space between them; see has_key
-  bool trains_as_one = true;   ///< each step trains as one process would; else each rank by itself
-  bool all_reduces = false;    ///< whole gradients: in buckets, by a reducer
-  bool one_host = false;       ///< it refuses several
+  std::string_view name;      ///< in recipes
+  std::string_view ranks;     ///< on which it runs, as docs/recipes.md says
+  std::string keys = {};      ///< of recipes that others lack; a space between them
+  bool trains_as_one = true;  ///< each step trains as one process would; else each rank by itself
+  bool all_reduces = false;   ///< whole gradients: in buckets, by a reducer
+  bool one_host = false;      ///< it refuses several
   enum class Servers { kNone, kCentre, kParameters } servers = Servers::kNone;
   /// Which choices of Strategy::Parameters it has besides kAuto, and what it says to others.
   std::vector<Strategy::Parameters> parameters = {};
@@ -41,7 +43,6 @@ struct StrategyRow {
   /// The passes that make `copies` replicas, or workers, of what there is. Null: it has no plan.
   void (*distribute)(std::vector<Pass>&, const Strategy&, const Job&, int copies) = nullptr;
 
-  /// Whether it has a key: one of `keys`, or of what the other fields say that it can do.
   bool has_key(std::string_view key) const;
 };
 

@@ -4,12 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
-#include <ranges>
-#include <utility>
 #include <variant>
 
-#include <stormo/base/check.h>
+#include <stormo/base/text.h>
 #include <stormo/parallel/strategy/strategy_table.h>
 
 namespace stormo::train {
@@ -32,35 +29,14 @@ constexpr Use kUses[] = {
     {"strategy.lambda_decay", "strategy.compensation", "adaptive_delay_compensated"},
 };
 
-const RecipeField& field_of(std::string_view key) {
-  const auto field = std::ranges::find(recipe_fields(), key, &RecipeField::key);
-  STORMO_CHECK(field != recipe_fields().end(), "a key that the schema lacks");
-  return *field;
-}
-
 /// Of a key with choices.
 std::string choice(std::string_view key, const Recipe& recipe) {
-  const std::string quoted = format_value(field_of(key), recipe);
+  const std::string quoted = format_value(*find_field(key), recipe);
   return quoted.substr(1, quoted.size() - 2);
 }
 
 bool uses(const Recipe& recipe, std::string_view key) {
   return parallel::uses_key(recipe.train.strategy, key.substr(kStrategy.size()));
-}
-
-/// Why a key of strategies changes nothing; nothing where it does.
-std::optional<UnusedKey> unused(const RecipeField& field, const Recipe& recipe) {
-  const auto kinds = parallel::strategies_with(field.key.substr(kStrategy.size()));
-  if (!kinds.empty() && !uses(recipe, field.key)) return UnusedKey{&field, kKind, kinds};
-  const auto* use = std::ranges::find(kUses, field.key, &Use::key);
-  // a strategy without the choice uses the key in another way
-  if (use == std::end(kUses) || !uses(recipe, use->choice_of)) return std::nullopt;
-  UnusedKey out{&field, use->choice_of, {}};
-  for (const auto& one : use->users | std::views::split(' ')) {
-    out.users.emplace_back(one.begin(), one.end());
-  }
-  if (std::ranges::count(out.users, choice(out.choice_of, recipe)) > 0) return std::nullopt;
-  return out;
 }
 
 }  // namespace
@@ -71,7 +47,16 @@ std::vector<UnusedKey> unused_keys(const Recipe& recipe) {
   for (const RecipeField& field : recipe_fields()) {
     if (!field.key.starts_with(kStrategy)) continue;
     if (format_value(field, recipe) == format_value(field, defaults)) continue;
-    if (auto key = unused(field, recipe)) out.push_back(*std::move(key));
+    const auto kinds = parallel::strategies_with(field.key.substr(kStrategy.size()));
+    const auto* use = std::ranges::find(kUses, field.key, &Use::key);
+    if (!kinds.empty() && !uses(recipe, field.key)) {
+      out.push_back({&field, kKind, kinds});
+    } else if (use != std::end(kUses) && uses(recipe, use->choice_of)) {
+      // a strategy without the choice uses the key in another way
+      const std::vector<std::string_view> users = split(use->users, ' ');
+      if (std::ranges::count(users, choice(use->choice_of, recipe)) > 0) continue;
+      out.push_back({&field, use->choice_of, users});
+    }
   }
   return out;
 }
