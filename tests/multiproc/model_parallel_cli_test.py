@@ -205,7 +205,8 @@ class ModelParallelTest(TrainTest):
             self.lines(*run, "--trace", "run.json")
             steps = steps_of(json.loads((self.folder / "run.json").read_text()))
             for step in steps.values():  # for the gradient of the weight that both read
-                self.assertEqual({e["pid"] for e in step if (e["cat"], e["name"]) == ("wait", "all_reduce_tied")}, {0, 1})
+                sums = [e for e in step if (e["cat"], e["name"]) == ("wait", "all_reduce")]
+                self.assertEqual({e["pid"] for e in sums if e["args"]["bytes"] > 1000}, {0, 1})  # others: few numbers
             played = self.stormo("plan", "simulate", *run, "--trace", "run.json", "--json")
             self.assertEqual(played.returncode, 0, played.stderr)
             traced = json.loads(played.stdout.splitlines()[-1])["traced"]

@@ -15,10 +15,10 @@ using plan::Placement;
 using plan::Value;
 
 /// What the requests of one rank are sent as.
-std::vector<Collective> sent_by(const plan::StepPlan& plan, const plan::ModelShape& model,
+std::vector<Collective> sent_by(const plan::StepPlan& plan, const PartOfModel& part,
                                 std::size_t action, const StepSizes& sizes) {
   std::vector<Collective> out;
-  for (const Collective& request : requests_of(plan, model, action, sizes)) {
+  for (const Collective& request : requests_of(plan, part, action, sizes)) {
     if (request.once || request.of_neighbours) continue;
     const int ranks = ranks_over(plan.mesh, request.axes);
     for (Collective& c : sent_as(request, ranks)) out.push_back(std::move(c));
@@ -36,43 +36,6 @@ int different_slices(const plan::StepPlan& plan) {
   return 1;
 }
 
-/// What a rank of a worker that is cut gives others which read it, too, when it has pulled it: the
-/// first one of a stage what is not split, and then the first stage what others read.
-std::vector<Collective> given_values(const plan::StepPlan& plan, const plan::Action& pull) {
-  const plan::Stages part(plan.model);
-  const int stages = num_stages(plan.mesh), slices = slice_of(plan.mesh, 0).parts;
-  std::vector<Collective> out;
-  for (int s = 0; slices > 1 && s < stages; ++s) {
-    Collective c{.goal = GoalKind::kBroadcast, .dtype = DType::kUInt8, .axes = {plan::kTensorAxis}};
-    const plan::ModelShape model = model_of(plan.model, s, {0, slices});
-    const auto all = plan::flatten(model);
-    for (int i = pull.range.first; i <= pull.range.last; ++i) {
-      const plan::ParameterShape* const p = all[static_cast<std::size_t>(i)];
-      if (part.of_parameter(i).front() != s || !is_trained_whole(p)) continue;
-      c.elements += p->elements * static_cast<std::int64_t>(size_of(p->dtype));
-    }
-    if (stages > 1) c.stages = {s};
-    if (c.elements > 0) out.push_back(c);
-  }
-  const int different = different_slices(plan);
-  for (int i = pull.range.first; i <= pull.range.last; ++i) {
-    if (!part.is_tied(i)) continue;
-    for (int slice = 0; slice < different; ++slice) {
-      const plan::ModelShape model =
-          model_of(plan.model, part.of_parameter(i).front(), {slice, slices});
-      const plan::ParameterShape& p = *flatten(model)[static_cast<std::size_t>(i)];
-      if (!p.trainable || p.elements == 0) continue;
-      out.push_back({.goal = GoalKind::kBroadcast,
-                     .elements = p.elements,
-                     .dtype = p.dtype,
-                     .axes = {plan::kStageAxis},
-                     .stages = part.of_parameter(i),
-                     .slice = different > 1 ? slice : -1});
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::vector<Collective> sent_as(const Collective& request, int ranks) {
@@ -80,6 +43,7 @@ std::vector<Collective> sent_as(const Collective& request, int ranks) {
                .elements = request.elements,
                .dtype = request.dtype,
                .axes = request.axes,
+               .stages = request.stages,
                .algorithm = request.algorithm,
                .root = request.root};
   if (row_of(request.codec).in_blocks()) {
@@ -105,7 +69,7 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
   const plan::ActionRow& row = row_of(a.kind);
   const bool of_parts = row.range == plan::RangeOf::kParameters || row.numbers.of_each_parameter;
   if (model_axes(plan.mesh).empty() || !of_parts) {
-    std::vector<Collective> all = sent_by(plan, plan.model, action, sizes);
+    std::vector<Collective> all = sent_by(plan, {plan.model}, action, sizes);
     const bool is_loss = row.makes.has(Value::kLoss);
     if (stages == 1 || (!is_loss && row.range == plan::RangeOf::kNothing)) return all;
     const plan::SegmentShape& computed =
@@ -114,25 +78,25 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
     for (Collective& c : all) c.stages = {computed.stage};
     return all;
   }
-  if (row.takes_from(Placement::kRemote)) return given_values(plan, a);
   const plan::Stages part(plan.model);
   const int slices = different_slices(plan);
   std::vector<Collective> out;
   for (int s = 0; s < stages; ++s) {
     if (!part.concern(a, s)) continue;
-    const bool tied = row.places(Value::kGradients, Placement::kStaged);
     for (int slice = 0; slice < slices; ++slice) {
       const plan::ModelShape model = model_of(plan.model, s, {slice, slice_of(plan.mesh, 0).parts});
-      for (Collective& c : sent_by(plan, model, action, sizes)) {
+      for (Collective& c : sent_by(plan, {model, s}, action, sizes)) {
         const bool is_inside = slices > 1 && std::ranges::count(c.axes, plan::kTensorAxis) == 0;
         if (slice > 0 && !is_inside) continue;  // of all slices together
         if (is_inside) c.slice = slice;
-        if (stages > 1) c.stages = tied ? part.of_parameter(a.range.first) : std::vector<int>{s};
-        out.push_back(std::move(c));
+        if (c.stages.empty() && stages > 1) c.stages = {s};
+        // what stages do together counts once
+        if (c.stages.empty() || c.stages.front() == s) out.push_back(std::move(c));
       }
     }
-    if (tied) break;  // one sum over all of its stages
   }
+  // what one stage does comes before
+  std::ranges::stable_partition(out, [](const Collective& c) { return c.stages.size() < 2; });
   return out;
 }
 

@@ -75,9 +75,9 @@ struct Collective {
   bool once = false;
   /// An all_to_all of the two neighbours on the ring of these ranks, of so many elements to each.
   bool of_neighbours = false;
-  /// Of gradients of whole parameters, by their numbers in the plan: those that are reduced where
-  /// they lie, and those that are copied into one buffer, behind a flag for each of both (unless
-  /// flags go before them).
+  /// Of whole parameters or their gradients, by their numbers in the plan: those that are sent from
+  /// where they lie, and those that are copied into one buffer. Averages of gradients have a flag
+  /// for each of both in front (unless flags go before them).
   std::vector<int> in_place = {};
   std::vector<int> packed = {};
 

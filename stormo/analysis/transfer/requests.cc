@@ -26,10 +26,11 @@ std::vector<std::string> all_axes(const plan::Mesh& mesh) {
 /// Finds what the ranks with one part of the model ask for.
 class Finder {
  public:
-  Finder(const plan::StepPlan& plan, const plan::ModelShape& model, std::size_t action,
+  Finder(const plan::StepPlan& plan, const PartOfModel& part, std::size_t action,
          const StepSizes& sizes)
       : plan_(plan),
-        model_(model),
+        model_(part.model),
+        stage_(part.stage),
         action_(action),
         a_(plan.actions[action]),
         row_(row_of(a_.kind)),
@@ -48,11 +49,12 @@ class Finder {
   }
 
  private:
-  void add(std::int64_t elements, DType dtype, const std::vector<std::string>& axes,
-           GoalKind goal = GoalKind::kAllReduce, const std::string& algorithm = {}) {
-    if (elements == 0 || ranks_over(plan_.mesh, axes) == 1) return;
-    out_.push_back(
-        {.goal = goal, .elements = elements, .dtype = dtype, .axes = axes, .algorithm = algorithm});
+  /// Null, and nothing is added, where nothing is to be sent.
+  Collective* add(std::int64_t elements, DType dtype, const std::vector<std::string>& axes,
+                  GoalKind goal = GoalKind::kAllReduce, const std::string& algorithm = {}) {
+    if (elements == 0 || ranks_over(plan_.mesh, axes) == 1) return nullptr;
+    return &out_.emplace_back(Collective{
+        .goal = goal, .elements = elements, .dtype = dtype, .axes = axes, .algorithm = algorithm});
   }
   /// A reduction in the form that the action states.
   void reduce(Collective c) {
@@ -82,11 +84,11 @@ class Finder {
     const std::int64_t times = n.of_each_parameter ? trainable_in(range)
                                : row_.all_batches  ? agreed_numbers()
                                                    : 1;
-    add(n.count * times, n.dtype, axes);
-    if (out_.empty()) return;
+    Collective* const sum = add(n.count * times, n.dtype, axes);
+    if (sum == nullptr) return;
     const bool is_flag = n.dtype != DType::kFloat64;  // whether any rank has it
-    if (is_flag) out_.back().combine = Combine::kMax;
-    if (row_.makes.has(Value::kWeights)) out_.back().content = Content::kWeights;
+    if (is_flag) sum->combine = Combine::kMax;
+    if (row_.makes.has(Value::kWeights)) sum->content = Content::kWeights;
   }
 
   /// A placement says by which collective it comes from another.
@@ -101,9 +103,7 @@ class Finder {
       }
     }
     if (c.to == Placement::kDiverged && c.from == Placement::kDiverged) return mix();
-    if (c.from == Placement::kRemote) {  // from the first rank of a worker to the others
-      add(server_bytes(plan_, a_, sizes_), DType::kUInt8, together({}), GoalKind::kBroadcast);
-    }
+    if (c.from == Placement::kRemote) give_pulled();
     if (c.to != Placement::kReplicate) return;
     if (c.from == Placement::kShard) return flat(GoalKind::kAllGather);
     if (!has_servers(plan_)) average();
@@ -153,10 +153,9 @@ class Finder {
         }
         continue;
       }
-      add(elements(group), group.dtype, a_.axes, goal, a_.algorithm);
+      Collective* const whole = add(elements(group), group.dtype, a_.axes, goal, a_.algorithm);
       // what is never updated is gathered once, where it is not dropped after use
-      const bool once = !group.trainable && !frozen_in_parts();
-      if (!out_.empty()) out_.back().once = once;
+      if (whole != nullptr) whole->once = !group.trainable && !frozen_in_parts();
     }
   }
 
@@ -235,8 +234,8 @@ class Finder {
 
   void mix() {
     for (const auto& [dtype, count] : arrays()) {
-      add(count, dtype, a_.axes, GoalKind::kAllToAll);
-      if (!out_.empty()) out_.back().of_neighbours = true;
+      Collective* const ring = add(count, dtype, a_.axes, GoalKind::kAllToAll);
+      if (ring != nullptr) ring->of_neighbours = true;
     }
   }
 
@@ -251,28 +250,71 @@ class Finder {
     return out;
   }
 
+  /// Of one parameter, among the stages that read it.
   void all_reduce_tied() {
     for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
       if (!group.trainable) continue;
       const bool parts_only = was_scattered();
       for (const std::int64_t n : group.counts) {
-        add(parts_only ? elements(group) / parts() : n, group.dtype, {plan::kStageAxis});
+        share_tied(a_.range.first, parts_only ? elements(group) / parts() : n, group.dtype,
+                   GoalKind::kAllReduce);
       }
     }
+  }
+  void share_tied(int parameter, std::int64_t elements, DType dtype, GoalKind goal) {
+    Collective* const shared = add(elements, dtype, {plan::kStageAxis}, goal);
+    if (shared == nullptr) return;
+    shared->stages = plan::Stages(model_).of_parameter(parameter);
+    shared->in_place = {parameter};
   }
 
   /// All of one type together.
   void all_reduce_unsplit() {
-    std::vector<std::pair<DType, std::int64_t>> elements;
+    std::vector<Collective> of_types;
     const auto all = plan::flatten(model_);
     for (int i = a_.range.first; i <= a_.range.last; ++i) {
       const plan::ParameterShape* const p = all[static_cast<std::size_t>(i)];
-      if (p->elsewhere || !is_trained_whole(p)) continue;
-      auto same = std::ranges::find(elements, p->dtype, &std::pair<DType, std::int64_t>::first);
-      if (same == elements.end()) same = elements.insert(same, {p->dtype, 0});
-      same->second += p->elements;
+      if (p->elsewhere || !is_trained_whole(p) || p->elements == 0) continue;
+      auto same = std::ranges::find(of_types, p->dtype, &Collective::dtype);
+      if (same == of_types.end()) {
+        same = of_types.insert(same, {.dtype = p->dtype, .axes = {plan::kTensorAxis}});
+      }
+      same->elements += p->elements;
+      same->in_place.push_back(i);
     }
-    for (const auto& [dtype, count] : elements) add(count, dtype, {plan::kTensorAxis});
+    if (ranks_over(plan_.mesh, {plan::kTensorAxis}) > 1) out_ = std::move(of_types);
+  }
+
+  /// What is pulled by one rank of a worker, and read by others. Of several ranks without parts the
+  /// first one gives all. Where a worker is cut, the first rank of a stage gives what is not split,
+  /// and then the first stage what others read.
+  void give_pulled() {
+    if (plan_.mesh.find(plan::kWorkerAxis) >= 0) {
+      add(server_bytes(plan_, a_, sizes_), DType::kUInt8, {plan::kWorkerAxis},
+          GoalKind::kBroadcast);
+    }
+    if (model_axes(plan_.mesh).empty()) return;
+    const plan::Stages stages(model_);
+    const auto all = plan::flatten(model_);
+    std::vector<int> whole, tied;
+    std::int64_t bytes = 0;
+    for (int i = a_.range.first; i <= a_.range.last; ++i) {
+      const plan::ParameterShape* const p = all[static_cast<std::size_t>(i)];
+      if (p->elsewhere || !p->trainable || p->elements == 0) continue;
+      if (stages.is_tied(i)) tied.push_back(i);
+      if (stages.of_parameter(i).front() != stage_ || !is_trained_whole(p)) continue;
+      whole.push_back(i);
+      bytes += p->elements * static_cast<std::int64_t>(size_of(p->dtype));
+    }
+    if (plan_.mesh.find(plan::kTensorAxis) >= 0) {
+      Collective* const given =
+          add(bytes, DType::kUInt8, {plan::kTensorAxis}, GoalKind::kBroadcast);
+      if (given != nullptr) given->in_place = std::move(whole);
+    }
+    for (const int i : tied) {
+      const plan::ParameterShape* const p = all[static_cast<std::size_t>(i)];
+      share_tied(i, p->elements, p->dtype, GoalKind::kBroadcast);
+    }
   }
 
   /// What the ranks add up that compute layers together.
@@ -316,8 +358,8 @@ class Finder {
     const std::vector<std::int64_t>& sums = model_.segments.back().sums.loss;
     if (plan_.labels < 0) return add_sums(sums);
     for (const std::int64_t n : sums) {
-      add_inner(n, own_type(), GoalKind::kBroadcast);
-      if (!out_.empty()) out_.back().root = plan_.labels;
+      Collective* const sent = add_inner(n, own_type(), GoalKind::kBroadcast);
+      if (sent != nullptr) sent->root = plan_.labels;
     }
   }
   void add_sums(const std::vector<std::int64_t>& sums) {
@@ -326,9 +368,9 @@ class Finder {
     for (const std::int64_t n : sums) add_inner(n, type, GoalKind::kAllReduce);
   }
   /// `elements` of a sample of all positions.
-  void add_inner(std::int64_t elements, DType type, GoalKind goal) {
+  Collective* add_inner(std::int64_t elements, DType type, GoalKind goal) {
     const int positions = plan::context_part(plan_.mesh, 0).parts;
-    add(elements * sizes_.samples / positions, type, {plan::kTensorAxis}, goal);
+    return add(elements * sizes_.samples / positions, type, {plan::kTensorAxis}, goal);
   }
   DType own_type() const { return parameter_type(model_); }
 
@@ -379,6 +421,7 @@ class Finder {
 
   const plan::StepPlan& plan_;
   const plan::ModelShape& model_;
+  int stage_;
   std::size_t action_;
   const Action& a_;
   const plan::ActionRow& row_;
@@ -396,19 +439,19 @@ int ranks_over(const plan::Mesh& mesh, const std::vector<std::string>& axes) {
   return ranks;
 }
 
-std::vector<Collective> requests_of(const plan::StepPlan& plan, const plan::ModelShape& model,
+std::vector<Collective> requests_of(const plan::StepPlan& plan, const PartOfModel& part,
                                     std::size_t action, const StepSizes& sizes) {
-  return Finder(plan, model, action, sizes).find();
+  return Finder(plan, part, action, sizes).find();
 }
 
 std::vector<Collective> requests_of(const plan::StepPlan& own, std::size_t action,
                                     const StepSizes& sizes) {
-  return requests_of(own, own.model, action, sizes);
+  return requests_of(own, {own.model}, action, sizes);
 }
 
-PlanRequests::PlanRequests(const plan::StepPlan& own, const StepSizes& sizes) {
+PlanRequests::PlanRequests(const plan::StepPlan& own, const StepSizes& sizes, int stage) {
   for (std::size_t i = 0; i < own.actions.size(); ++i) {
-    all_.emplace_back(own.actions[i], requests_of(own, i, sizes));
+    all_.emplace_back(own.actions[i], requests_of(own, {own.model, stage}, i, sizes));
   }
 }
 

@@ -14,19 +14,24 @@ namespace stormo::analysis {
 /// of a verified plan (plan::project), in order, in the form of libtorch training here: parts lie
 /// in flat buffers (plan/flat_buffer.h), and replicas average all gradients of a type at once,
 /// those first that backward computes first. How many rows of sparse tables travel no plan knows:
-/// they are left out. None over one rank. Not of a pull by the ranks of a worker that is cut.
+/// they are left out. None over one rank. Without the pull of a later stage, see PartOfModel.
 std::vector<Collective> requests_of(const plan::StepPlan& own, std::size_t action,
                                     const StepSizes& sizes);
 
+/// What some ranks have of a model, see plan::model_of().
+struct PartOfModel {
+  const plan::ModelShape& model;
+  int stage = 0;  ///< whose part it is: of what it pulls it gives to others what it owns
+};
 /// The same of the ranks that have this part of the model of `plan`.
-std::vector<Collective> requests_of(const plan::StepPlan& plan, const plan::ModelShape& model,
+std::vector<Collective> requests_of(const plan::StepPlan& plan, const PartOfModel& part,
                                     std::size_t action, const StepSizes& sizes);
 
 /// The requests of all actions of a rank's part of a plan.
 class PlanRequests {
  public:
   PlanRequests() = default;
-  explicit PlanRequests(const plan::StepPlan& own, const StepSizes& sizes = {});
+  explicit PlanRequests(const plan::StepPlan& own, const StepSizes& sizes = {}, int stage = 0);
   /// `action` is one of the plan.
   const std::vector<Collective>& of(const plan::Action& action) const;
 

@@ -40,7 +40,7 @@ Crossing mix_of(const plan::StepPlan& plan, std::size_t action) {
     const auto [known, is_new] = bytes_of.try_emplace({plan::stage_of(plan.mesh, r), slice.index});
     if (is_new) {
       const plan::ModelShape model = model_of(plan.model, known->first.first, slice);
-      for (const Collective& c : requests_of(plan, model, action, {})) known->second += c.bytes();
+      for (const Collective& c : requests_of(plan, {model}, action, {})) known->second += c.bytes();
     }
     const std::vector<Rank> ring = plan.mesh.group(r, out.axis);
     const auto at = static_cast<int>(std::ranges::find(ring, r) - ring.begin());

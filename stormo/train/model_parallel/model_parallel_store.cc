@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -84,7 +85,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
   } else {
     for (std::size_t s = 0; s < reads_.size(); ++s) keep_part(s);
     if (is_remote(plan)) {
-      serve_part(*module, serve);
+      serve_part(plan, *module, serve);
     } else {
       replicate(plan, *module, options);
     }
@@ -185,7 +186,8 @@ void ModelParallelStore::shard(const plan::StepPlan& plan,
   take_slices();
 }
 
-void ModelParallelStore::serve_part(const torch::nn::Module& module, const Serve& serve) {
+void ModelParallelStore::serve_part(const plan::StepPlan& plan, const torch::nn::Module& module,
+                                    const Serve& serve) {
   std::vector<NamedParameter> part;
   for (const NamedParameter& p : trainable_parameters(module)) {
     if (counts(p.name) && p.tensor.numel() > 0) part.push_back(p);
@@ -194,6 +196,7 @@ void ModelParallelStore::serve_part(const torch::nn::Module& module, const Serve
   served_ = served.get();
   fused_ = &served->optimizer();
   own_ = std::move(served);
+  find_requests(project(plan, groups_.world().rank()));  // it is read before it is trained
 }
 
 // Slices that are sharded by now are views of a flat buffer: else their memory would stay. Those
@@ -234,7 +237,16 @@ const ModelParallelStore::Parameter& ModelParallelStore::parameter(std::string_v
 
 void ModelParallelStore::set_plan(const plan::StepPlan& plan) {
   own_->set_plan(without_sums(plan));
-  requests_ = analysis::PlanRequests(plan);
+  find_requests(plan);
+}
+
+void ModelParallelStore::find_requests(const plan::StepPlan& own) {
+  requests_ = analysis::PlanRequests(own, {}, stage());
+  given_.clear();
+  for (const plan::Action& a : own.actions) {
+    if (!row_of(a.kind).takes_from(plan::Placement::kRemote)) continue;
+    std::ranges::copy(requests_.of(a), std::back_inserter(given_));
+  }
 }
 
 Status ModelParallelStore::perform(const plan::Action& action, double weight) {
@@ -242,34 +254,60 @@ Status ModelParallelStore::perform(const plan::Action& action, double weight) {
     STORMO_RETURN_IF_ERROR(own_->perform(action, weight));
     set_consensus_squares(own_->consensus_squares());
     if (!row_of(action.kind).takes_from(plan::Placement::kRemote)) return {};
-    STORMO_RETURN_IF_ERROR(give_whole_values());
-    return give_tied_values();
+    take_slices();
+    for (const analysis::Collective& values : requests_.of(action)) {
+      STORMO_RETURN_IF_ERROR(give(values));
+    }
+    return {};
   }
-  STORMO_RETURN_IF_ERROR(
-      places(action, plan::Value::kGradients, plan::Placement::kSplit)
-          ? all_reduce_unsplit(action)
-          : all_reduce_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
+  STORMO_RETURN_IF_ERROR(add_up_terms(action));
   done(action);
   return {};
 }
 
-// All of one type together. The ranks computed the same samples, so the same gradients are there.
-Status ModelParallelStore::all_reduce_unsplit(const plan::Action& action) {
-  std::map<DType, std::vector<comm::Buffer>> terms;
-  for (int i = action.range.first; i <= action.range.last; ++i) {
-    const Parameter& p = parameters_[static_cast<std::size_t>(i)];
-    torch::Tensor& gradient = p.named.tensor.mutable_grad();
-    if (p.split.units > 0 || !has(p) || !gradient.defined()) continue;
-    gradient = gradient.contiguous();
-    const comm::Buffer buffer = tensor::buffer_of(gradient);
-    terms[buffer.dtype].push_back(buffer);
+// All stages cut a parameter that they read alike, so a rank has the same part of it as those of
+// other stages with which it adds up.
+torch::Tensor* ModelParallelStore::term_of(Parameter& p, bool tied) {
+  if (tied && shards_ != nullptr) return shards_->gradient_of(p.named.name);
+  torch::Tensor& gradient = p.named.tensor.mutable_grad();
+  if (!gradient.defined()) {
+    // ranks that computed the same samples have the same gradients, stages have their own
+    if (!tied) return nullptr;
+    gradient = torch::zeros_like(p.named.tensor);
   }
+  gradient = gradient.contiguous();
+  return &gradient;
+}
+
+Status ModelParallelStore::add_up_terms(const plan::Action& action) {
+  const torch::NoGradGuard no_grad;
+  const bool tied = places(action, plan::Value::kGradients, plan::Placement::kStaged);
   for (const analysis::Collective& sum : requests_.of(action)) {
-    const auto of_type = terms.find(sum.dtype);
-    if (of_type == terms.end()) continue;
-    STORMO_RETURN_IF_ERROR(perform_transfer(*tensor_, sum, in_place(of_type->second)));
+    std::vector<comm::Buffer> terms;
+    for (const int i : sum.in_place) {
+      torch::Tensor* const term = term_of(parameters_[static_cast<std::size_t>(i)], tied);
+      if (term != nullptr) terms.push_back(tensor::buffer_of(*term));
+    }
+    if (terms.empty()) continue;
+    STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(sum.axes, sum.stages));
+    STORMO_RETURN_IF_ERROR(perform_transfer(*ranks, sum, in_place(terms)));
   }
   return {};
+}
+
+Status ModelParallelStore::give(const analysis::Collective& values) {
+  std::vector<comm::Buffer> buffers;
+  std::int64_t elements = 0;
+  for (const int i : values.in_place) {
+    const torch::Tensor own = parameters_[static_cast<std::size_t>(i)].named.tensor.detach();
+    buffers.push_back(values.dtype == DType::kUInt8 ? tensor::bytes_of(own)
+                                                    : tensor::buffer_of(own));
+    elements += buffers.back().count;
+  }
+  STORMO_RETURN_IF_ERROR(check_elements(values, elements, values.dtype));
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks,
+                          groups_.over(values.axes, values.stages));
+  return perform_transfer(*ranks, values, in_place(buffers));
 }
 
 // Also of what another rank pushes.
@@ -312,7 +350,10 @@ void ModelParallelStore::gather(plan::Range segments) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::size_t> read = read_by(segments);
   whole_shards_ = own_->gather_segments(segments);
-  throw_if_error(give_whole_values());
+  if (served_ != nullptr) take_slices();
+  for (const analysis::Collective& values : given_) {
+    if (values.stages.empty()) throw_if_error(give(values));  // inside of this stage
+  }
   if (split_) join_slices(read);
   compute_alone(segments, true);
   if (pipeline_ == nullptr) return;

@@ -103,21 +103,19 @@ class ModelParallelStore final : public ParameterStore {
   std::vector<std::size_t> read_by(plan::Range segments) const;
   void join_slices(const std::vector<std::size_t>& parameters);
   void compute_alone(plan::Range segments, bool alone);
-  Status all_reduce_tied(Parameter& p);
-  /// `gradient` is this stage's term, and becomes the sum over the stages that have the parameter.
-  Status sum_over_stages(const Parameter& p, torch::Tensor& gradient);
-  Result<torch::Tensor> receive_tied(int stage, StageLink::Key key, torch::IntArrayRef like);
-  Status all_reduce_unsplit(const plan::Action& action);
+  /// This rank's term of a sum over ranks of a replica; null: it has none.
+  torch::Tensor* term_of(Parameter& p, bool tied);
+  Status add_up_terms(const plan::Action& action);
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
                  const OptimizerOptions& options);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
              const OptimizerOptions& options, const ShardingOptions& sharding,
              const MaterializeSegment& keep_part);
-  void serve_part(const torch::nn::Module& module, const Serve& serve);
-  /// Of what servers have: the other ranks of a stage get the values of what is not split.
-  Status give_whole_values();
-  /// After a pull: the other stages that read a parameter get the owner's values.
-  Status give_tied_values();
+  void serve_part(const plan::StepPlan& plan, const torch::nn::Module& module, const Serve& serve);
+  /// What the actions of this rank's part of a plan send.
+  void find_requests(const plan::StepPlan& own);
+  /// Of what servers have: a rank that has pulled values gives them to others.
+  Status give(const analysis::Collective& values);
   /// Of the gradients that count on this rank.
   Result<double> squares();
   /// What a copy of this part saves, of the tensors that this rank has.
@@ -143,6 +141,7 @@ class ModelParallelStore final : public ParameterStore {
   std::shared_ptr<void> whole_shards_;   // while segments are whole
   bool kept_ = false;
   analysis::PlanRequests requests_;
+  std::vector<analysis::Collective> given_;  // of pulls: what they give to other ranks
 };
 
 }  // namespace stormo::train

@@ -106,6 +106,61 @@ TEST(Requests, WhatIsFrozenAndStaysWholeIsGatheredOnce) {
   EXPECT_EQ(collectives_of(p, 0, {}).size(), 2u);
 }
 
+/// Three stages of four segments; the last one reads the first parameter, too. Each rank has half
+/// of what is split: of `tied`, of 10 elements.
+StepPlan stages(ActionKind kind, plan::Range range) {
+  StepPlan p;
+  p.mesh = {{{"pp", 3}, {"tp", 2}}};
+  p.model.segments = {
+      {.name = "a", .parameters = {{"tied", 10}, {"x", 7}}, .borrowed = {}, .stage = 0},
+      {.name = "b", .parameters = {{"y", 4}}, .borrowed = {}, .stage = 1},
+      {.name = "c", .parameters = {{"z", 2}}, .borrowed = {0}, .stage = 2}};
+  p.model.segments[0].parameters[0].split = {.dim = 0, .units = 10};
+  p.parameters = p.optimizer_state = p.frozen = {Placement::kStaged, Placement::kSplit};
+  p.actions = {{.kind = kind, .range = range}};
+  return p;
+}
+
+TEST(Requests, StagesThatReadAParameterAddItsGradientsUpAmongThemselves) {
+  const StepPlan p = stages(ActionKind::kAllReduceTied, {0, 0});
+  for (const Rank rank : {0, 1, 4, 5}) {
+    const std::vector<Collective> all = requests_of(project(p, rank), 0, {});
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0].goal, GoalKind::kAllReduce);
+    EXPECT_EQ(all[0].axes, std::vector<std::string>{"pp"});
+    EXPECT_EQ(all[0].stages, (std::vector<int>{0, 2}));
+    EXPECT_EQ(all[0].in_place, std::vector<int>{0});
+    EXPECT_EQ(all[0].elements, 5) << "of its slice";
+  }
+  EXPECT_EQ(collectives_of(p, 0, {}).size(), 1u) << "once for all of them";
+}
+
+// Of a worker that is cut, servers give each value to one rank.
+TEST(Requests, WhatOneRankOfAWorkerPullsOthersGetFromIt) {
+  StepPlan p = stages(ActionKind::kPull, {0, 3});
+  p.mesh.axes.insert(p.mesh.axes.begin(), {"dp", 1});
+  for (auto* placed : {&p.parameters, &p.optimizer_state}) {
+    placed->insert(placed->begin(), Placement::kRemote);
+  }
+  p.frozen.insert(p.frozen.begin(), Placement::kReplicate);
+  p.actions[0].axes = {"dp"};
+  const std::vector<std::vector<std::vector<int>>> given = {{{1}, {0}}, {{2}}, {{3}, {0}}};
+  for (int stage = 0; stage < 3; ++stage) {
+    const plan::StepPlan own = project(p, 2 * stage);
+    std::vector<std::vector<int>> parameters;
+    const PlanRequests requests(own, {}, stage);
+    for (const Collective& c : requests.of(own.actions[0])) {
+      EXPECT_EQ(c.goal, GoalKind::kBroadcast);
+      EXPECT_EQ(c.axes.front(), c.stages.empty() ? "tp" : "pp");
+      parameters.push_back(c.in_place);
+    }
+    EXPECT_EQ(parameters, given[static_cast<std::size_t>(stage)]);
+  }
+  std::vector<std::int64_t> bytes;
+  for (const Collective& c : collectives_of(p, 0, {})) bytes.push_back(c.bytes());
+  EXPECT_EQ(bytes, (std::vector<std::int64_t>{4 * 7, 4 * 4, 4 * 2, 4 * 5}));
+}
+
 TEST(Requests, ARingHasTwoNeighboursOneOrNone) {
   EXPECT_EQ(ring_neighbours(1, 0), std::vector<int>());
   EXPECT_EQ(ring_neighbours(2, 1), std::vector<int>{0});

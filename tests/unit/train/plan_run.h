@@ -41,8 +41,9 @@ inline std::vector<int> hosts_of(const std::vector<Rank>& members, const std::ve
 
 /// For each rank its groups over the axes of which a store needs one: threads have no launcher to
 /// connect subgroups with.
-inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh,
+inline std::vector<train::AxisGroups::Groups> groups_of(const plan::StepPlan& plan,
                                                         const std::vector<int>& hosts) {
+  const plan::Mesh& mesh = plan.mesh;
   std::vector<train::AxisGroups::Groups> out(static_cast<std::size_t>(mesh.size()));
   std::vector<std::vector<std::string>> wanted;
   for (const plan::Axis& axis : mesh.axes) wanted.push_back({axis.name});
@@ -57,15 +58,18 @@ inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh,
     wanted.push_back(data_axes(mesh));  // who has the same shard
     std::erase(wanted.back(), parallel::kShardAxis);
   }
+  std::vector<train::AxisGroups::Key> keys = train::AxisGroups::of_tied(plan);
   for (const std::vector<std::string>& over : wanted) {
-    const auto axes = train::AxisGroups::key_of(mesh, over).take_or_throw();
-    if (out[0].contains(axes)) continue;
+    keys.push_back({train::AxisGroups::key_of(mesh, over).take_or_throw(), {}});
+  }
+  for (const train::AxisGroups::Key& key : keys) {
     for (Rank first = 0; first < mesh.size(); ++first) {
-      const std::vector<Rank> members = mesh.group(first, axes);
-      if (std::ssize(members) == mesh.size() || members.front() != first) continue;
+      const std::vector<Rank> members = train::AxisGroups::members(mesh, first, key);
+      const bool known = out[static_cast<std::size_t>(first)].contains(key);
+      if (std::ssize(members) == mesh.size() || members.front() != first || known) continue;
       Group group = comm::make_hosts(hosts_of(members, hosts));
       for (std::size_t i = 0; i < members.size(); ++i) {
-        out[static_cast<std::size_t>(members[i])][axes] = std::move(group[i]);
+        out[static_cast<std::size_t>(members[i])][key] = std::move(group[i]);
       }
     }
   }
@@ -201,7 +205,7 @@ inline void on_plan_ranks(const PlanRun& run, const std::function<void(PlanRank&
   Group group = comm::make_hosts(run.hosts);
   std::vector<std::shared_ptr<model::Chain>> models;
   for (std::size_t r = 0; r < group.size(); ++r) models.push_back(run.problem.model(3));
-  std::vector<train::AxisGroups::Groups> axes = groups_of(run.plan.mesh, run.hosts);
+  std::vector<train::AxisGroups::Groups> axes = groups_of(run.plan, run.hosts);
   for (std::size_t r = 0; r < group.size() && run.device; ++r) {
     const torch::Device device = run.device(static_cast<Rank>(r));
     models[r]->to(device);
@@ -209,7 +213,7 @@ inline void on_plan_ranks(const PlanRun& run, const std::function<void(PlanRank&
       if (ranks) ranks = std::make_unique<tensor::HostStaging>(std::move(ranks), device);
     };
     stage(group[r]);
-    for (auto& [over, ranks] : axes[r]) stage(ranks);
+    for (auto& [key, ranks] : axes[r]) stage(ranks);
   }
   on_ranks(group, [&](comm::Communicator& world) {
     const auto r = static_cast<std::size_t>(world.rank());

@@ -178,7 +178,7 @@ std::vector<std::vector<RankResult>> train(const Served& served, const PlanRun& 
     out[w].resize(ranks);
     workers.emplace_back([&, w] {
       test::Group group = comm::make_hosts(served.way.hosts);
-      std::vector<AxisGroups::Groups> axes = test::groups_of(all.plan.mesh, served.way.hosts);
+      std::vector<AxisGroups::Groups> axes = test::groups_of(all.plan, served.way.hosts);
       test::on_ranks(group, [&](comm::Communicator& world) {
         const auto r = static_cast<std::size_t>(world.rank());
         train_rank(served, all, servers, static_cast<int>(w), world, chains[w * ranks + r],
