@@ -9,15 +9,14 @@
 
 namespace stormo::comm {
 
-/// Outcome of an operation that runs on another thread. Completed exactly once.
+/// Outcome of an operation that runs on another thread, for which its Work waits.
 class PendingOperation {
  public:
+  /// Once.
   void complete(Status outcome);
-  bool done() const;
-  Status wait(Deadline by);
-  void then(std::function<void(const Status&)> f);
 
  private:
+  friend class Work;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

@@ -93,33 +93,4 @@ struct Request {
   EncodedSum* encoding = nullptr;
 };
 
-/// A copy of a request that may outlive it: owns its lists (not the memory of buffers).
-class OwnedRequest {
- public:
-  explicit OwnedRequest(const Request& r)
-      : in_(r.in.begin(), r.in.end()),
-        out_(r.out.begin(), r.out.end()),
-        counts_(r.counts.begin(), r.counts.end()),
-        out_counts_(r.out_counts.begin(), r.out_counts.end()),
-        algorithm_(r.algorithm),
-        request_(r) {}
-  Request get() const {
-    Request r = request_;
-    r.in = in_;
-    r.out = out_;
-    r.counts = counts_;
-    r.out_counts = out_counts_;
-    r.algorithm = algorithm_;
-    return r;
-  }
-
- private:
-  std::vector<Buffer> in_;
-  std::vector<Buffer> out_;
-  std::vector<std::int64_t> counts_;
-  std::vector<std::int64_t> out_counts_;
-  std::string algorithm_;
-  Request request_;
-};
-
 }  // namespace stormo::comm

@@ -12,15 +12,29 @@ Work Work::completed(Status outcome) {
 }
 
 Status Work::wait(Deadline by) {
-  return operation_ ? operation_->wait(by) : invalid_argument("wait() on an empty Work");
+  if (operation_ == nullptr) return invalid_argument("wait() on an empty Work");
+  std::unique_lock lock(operation_->mutex_);
+  const auto is_done = [this] { return operation_->done_; };
+  if (!wait_until(operation_->changed_, lock, by, is_done)) {
+    return {Code::kDeadlineExceeded, "the operation is still pending"};
+  }
+  return operation_->outcome_;
 }
 
 void Work::then(std::function<void(const Status&)> f) {
-  if (operation_) return operation_->then(std::move(f));
-  f(invalid_argument("then() on an empty Work"));
+  if (operation_ == nullptr) return f(invalid_argument("then() on an empty Work"));
+  {
+    const std::lock_guard lock(operation_->mutex_);
+    if (!operation_->done_) return operation_->continuations_.push_back(std::move(f));
+  }
+  f(operation_->outcome_);
 }
 
-bool Work::test() const { return operation_ == nullptr || operation_->done(); }
+bool Work::test() const {
+  if (operation_ == nullptr) return true;
+  const std::lock_guard lock(operation_->mutex_);
+  return operation_->done_;
+}
 
 void PendingOperation::complete(Status outcome) {
   std::unique_lock lock(mutex_);
@@ -35,28 +49,6 @@ void PendingOperation::complete(Status outcome) {
   done_ = true;
   lock.unlock();
   changed_.notify_all();
-}
-
-void PendingOperation::then(std::function<void(const Status&)> f) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!done_) return continuations_.push_back(std::move(f));
-  }
-  f(outcome_);
-}
-
-bool PendingOperation::done() const {
-  const std::lock_guard lock(mutex_);
-  return done_;
-}
-
-Status PendingOperation::wait(Deadline by) {
-  std::unique_lock lock(mutex_);
-  const auto is_done = [this] { return done_; };
-  if (!wait_until(changed_, lock, by, is_done)) {
-    return {Code::kDeadlineExceeded, "the operation is still pending"};
-  }
-  return outcome_;
 }
 
 }  // namespace stormo::comm

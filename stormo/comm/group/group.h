@@ -13,6 +13,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/comm/group/inline_payload.h>
 #include <stormo/comm/group/memory_map.h>
+#include <stormo/comm/group/posting.h>
 #include <stormo/comm/group/prepared_call.h>
 #include <stormo/comm/operation/connector.h>
 #include <stormo/comm/operation/operation.h>
@@ -94,60 +95,59 @@ class Group final : public Communicator {
   PreparedCall& prepared_for(OperationKind kind) {
     return prepared_[static_cast<std::size_t>(kind)];
   }
-  /// One collective that is being executed.
-  struct Call {
-    const Request& request;
-    Deadline by;
-    PreparedCall& prepared;
-    bool is_prepared;  ///< for this request
-    Operation operation;
-    bool has_begun = false;  ///< recorded in activity_ already, before this rank could post
-  };
-
   /// OK in the process that made the group; an error in a forked child.
   Status check_process() const { return process_.is_here() ? Status() : refuse_child(); }
   Status refuse_child() const;
+  Result<Connections> connect(const Membership& membership, Deadline by);
+  static bool has_turns(const Request& request) {
+    return in_place(request.kind) && request.in.size() > Posting::kMaxBuffers;
+  }
+  bool needs_token(const Request& request) const {
+    const bool is_barrier = request.kind == OperationKind::kBarrier ||
+                            request.kind == OperationKind::kFinalize ||
+                            request.kind == OperationKind::kSubgroup;
+    return is_barrier && cross_size() > 1 && request.in.empty();
+  }
+  /// The time, if anybody wants to know; else zero.
+  TimePoint now() const {
+    return sink_ == nullptr ? TimePoint{} : std::chrono::steady_clock::now();
+  }
 
-  // group.cc: the kinds of operations
+  // call.cc: how a call runs
   Status perform(const Request& request, Deadline by);
   Status perform_in_turns(const Request& request, Deadline by);
-  Status finish_in_turn(OperationKind kind, Work work, Deadline by);
-  Status perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
-  Status run_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
-  Status perform_message(const Request& request, Deadline by);
-  Status run_message(const Request& request, Deadline by, const PreparedCall& call);
-  Status perform_exclusive_scan(const Request& request, Deadline by);
-  Status shift_right(const Request& request, Deadline by);
+  Status perform_with_token(const Request& request, Deadline by);
+  Status run_message(const Request& request, Deadline by, PreparedCall& call);
+  Status run_collective(const Request& request, Deadline by, PreparedCall& call);
   transport::Transport& link_to(Rank peer, Rank& there) const;
+  Status shift_right(const Request& request, Deadline by);
+  Status post(const Request& request, PreparedCall& call);
+  Status wait_for(LocalRange whose, Deadline by);
+  Status mismatch() const;
+  Result<double> total_weight(const Request& request, Deadline by);
+  void weigh_scales(const Request& request, PreparedCall& call, double weight_of_all) const;
+  Status run_program(const Request& request, Deadline by, PreparedCall& call);
+  Status give_up(const Operation& operation, Status outcome);
+  void record(Lane lane, const Operation& operation, TimePoint start, TimePoint end);
 
-  Result<Connections> connect(const Membership& membership, Deadline by);
-
-  // collective.cc: how a collective runs
-  Status collective(const Request& request, Deadline by);
-  Status run_collective(Call call);
-  Status prepare(const Call& under_way);
-  Status run_checked(Call& call);
-  Status post_and_wait(Call& call);
-  Status wait_for_all(Deadline by);
-  Status compare_postings(LocalRange whose);
-  Result<double> total_weight(const Call& call);
-  void weigh_scales(const Call& call, double weight_of_all);
+  // prepare.cc: what is found once for calls of the same form
+  Status prepare(const Request& request, PreparedCall& call);
+  Status prepare_collective(const Request& request, PreparedCall& call);
   void describe_operands(const Request& request, PreparedCall& call) const;
-  Status run_program(const Call& call);
   Result<Choice> choice_for(const Request& request, std::uint64_t bytes) const;
   Result<const Program*> program_for(const Request& request, std::uint64_t bytes);
   Result<Program> compile_for(const Request& request, const Choice& choice) const;
-  Status give_up(const Operation& operation, Status outcome);
-  void record(Lane lane, const Operation& operation, TimePoint start, TimePoint end);
 
   const OwnProcess process_;
   Parts parts_;
   HostMap hosts_;
   HostLayout host_layout_;
   std::array<PreparedCall, kNumOperationKinds> prepared_;
+  PreparedCall weights_;  ///< of the sum of weights before an average between hosts
   InlinePayload inline_;
   MemoryMap memory_;
   Workspace workspace_;
+  Executor executor_;
   struct ProgramKey {
     OperationKind kind;
     Rank root;

@@ -97,7 +97,7 @@ void InlinePayload::reduce_ranks(const Operands& o, LocalRange from, std::size_t
   if (o.user != nullptr) {
     reduce(out.dtype, o.user->combine, sources_, {&to, 1}, out.count);
   } else {
-    reduce(out.dtype, o.how, sources_, {&to, 1}, out.count);
+    o.kernel(o.how, sources_, {&to, 1}, out.count);
   }
 }
 

@@ -56,7 +56,6 @@ Status MemoryMap::reserve(Block& block, std::size_t bytes) {
 
 /// Copies are the faster way for little, the kernel for much; in between time will tell.
 void MemoryMap::decide_copies(const Request& request) {
-  trial_ = nullptr;
   direct_from_ = host_.threads() ? 0 : std::numeric_limits<std::size_t>::max();
   if (host_.threads() || !host_.reached_by_all()) return;
   const auto n = static_cast<std::size_t>(host_.size());
@@ -75,22 +74,16 @@ void MemoryMap::decide_copies(const Request& request) {
 }
 
 bool MemoryMap::needs_copy(const Buffer& buffer) const {
-  return !host_.arena().contains(buffer.data) && buffer.bytes() < direct_from_;
-}
-
-Status MemoryMap::post(const Request& request, Rank me, int size, const Program& program,
-                       Operands& operands) {
-  decide_copies(request);
-  const TimePoint start = now();
-  const Status outcome = in_place(request.kind) ? post_in_place(request, me, program, operands)
-                                                : post_parts(request, me, size, program, operands);
-  posting_ = now() - start;
-  return outcome;
+  return is_private(buffer) && buffer.bytes() < direct_from_;
 }
 
 Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& program,
                                 Operands& operands) {
   transport::Arena& arena = host_.arena();
+  trial_ = nullptr;
+  has_private_ = std::ranges::any_of(request.in, [&](const Buffer& b) { return is_private(b); });
+  if (has_private_) decide_copies(request);
+  const TimePoint start = now();
   const bool shared = program.shares_in || program.shares_out;
   const auto copied = [&](const Buffer& b) { return shared && needs_copy(b); };
   std::size_t copies = 0;
@@ -113,6 +106,7 @@ Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& 
     if (shared) *offsets++ = arena.offset_of(data);
   }
   memory.in = memory.out;
+  posting_ = now() - start;
   return {};
 }
 
@@ -123,6 +117,10 @@ Status MemoryMap::post_parts(const Request& request, Rank me, int size, const Pr
   RankMemory& memory = operands.memory[static_cast<std::size_t>(host_.rank())];
   const Buffer in = request.in.empty() ? Buffer{} : request.in.front();
   const Buffer out = request.out.empty() ? Buffer{} : request.out.front();
+  trial_ = nullptr;
+  has_private_ = is_private(in) || is_private(out);
+  if (has_private_) decide_copies(request);
+  const TimePoint start = now();
   // a part stands where it would be in the whole
   const auto before = static_cast<std::uintptr_t>(operands.partition.part_begin(me, size)) * width;
   const bool gathers =
@@ -158,6 +156,7 @@ Status MemoryMap::post_parts(const Request& request, Rank me, int size, const Pr
   if (program.shares_out) offsets[kOutAt] = arena.offset_of(real_out) - before_out;
   if (program.uses_scratch) offsets[kScratchAt] = arena.offset_of(scratch_.data);
   if (pairs) post_blocks(request, operands, me, size);
+  posting_ = now() - start;
   return {};
 }
 
@@ -177,30 +176,27 @@ void MemoryMap::find_others(const Request& request, Operands& operands) {
   met_ = now();
   proposal_ = Posted(host_, 0).posting().next_time;
   for (int r = 0; r < host_.size(); ++r) {
-    if (r != host_.rank()) find_memory_of(r, request, operands);
+    if (r == host_.rank()) continue;
+    const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, r).room());
+    const std::uintptr_t base = address_of(host_.address(r, 0));
+    RankMemory& theirs = operands.memory[static_cast<std::size_t>(r)];
+    theirs.unmapped = host_.memory_of(r);
+    if (in_place(request.kind)) {
+      theirs.out.resize(request.in.size());
+      for (std::size_t b = 0; b < theirs.out.size(); ++b) theirs.out[b] = base + offsets[b];
+      theirs.in = theirs.out;
+      continue;
+    }
+    theirs.in = {base + offsets[kInAt]};
+    theirs.out = {base + offsets[kOutAt]};
+    theirs.scratch = base + offsets[kScratchAt];
+    if (request.kind != OperationKind::kAllToAll || request.counts.empty()) continue;
+    // only the block for this rank is read: it shall be found where it would be in this rank's own
+    theirs.in[0] +=
+        offsets[kBlocksAt + static_cast<std::size_t>(host_.rank())] -
+        static_cast<std::uintptr_t>(operands.partition.part_begin(operands.partition.me(), 0)) *
+            size_of(operands.dtype);
   }
-}
-
-void MemoryMap::find_memory_of(int local, const Request& request, Operands& operands) const {
-  const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, local).room());
-  const std::uintptr_t base = address_of(host_.address(local, 0));
-  RankMemory& theirs = operands.memory[static_cast<std::size_t>(local)];
-  theirs.unmapped = host_.memory_of(local);
-  if (in_place(request.kind)) {
-    theirs.out.resize(request.in.size());
-    for (std::size_t b = 0; b < theirs.out.size(); ++b) theirs.out[b] = base + offsets[b];
-    theirs.in = theirs.out;
-    return;
-  }
-  theirs.in = {base + offsets[kInAt]};
-  theirs.out = {base + offsets[kOutAt]};
-  theirs.scratch = base + offsets[kScratchAt];
-  if (request.kind != OperationKind::kAllToAll || request.counts.empty()) return;
-  // only the block for this rank is read: it shall be found where it would be in this rank's own
-  const Rank me = operands.partition.me();
-  theirs.in[0] +=
-      offsets[kBlocksAt + static_cast<std::size_t>(host_.rank())] -
-      static_cast<std::uintptr_t>(operands.partition.part_begin(me, 0)) * size_of(operands.dtype);
 }
 
 void MemoryMap::copy_back(const Request& request, Rank me) {

@@ -26,12 +26,15 @@ class MemoryMap {
   MemoryMap(const MemoryMap&) = delete;
 
   /// Before the barrier of the host's ranks: fills operands.memory[local rank] and the room after
-  /// the posting. `operands` must have its partition and layout. `size`: number of ranks of the
-  /// group.
-  Status post(const Request& request, Rank me, int size, const Program& program,
-              Operands& operands);
+  /// the posting. `operands` must have its partition and layout. For operations in place, and for
+  /// those with parts; `size`: number of ranks of the group.
+  Status post_in_place(const Request& request, Rank me, const Program& program, Operands& operands);
+  Status post_parts(const Request& request, Rank me, int size, const Program& program,
+                    Operands& operands);
   /// After the barrier: fills operands.memory of the other ranks.
   void find_others(const Request& request, Operands& operands);
+  /// Whether copy_back() has something to do: there are private buffers.
+  bool has_private() const { return has_private_; }
   /// At the end: copies results from copies in the Arena to the user's buffers.
   void copy_back(const Request& request, Rank me);
 
@@ -48,15 +51,13 @@ class MemoryMap {
   TimePoint now() const {
     return trial_ == nullptr ? TimePoint{} : std::chrono::steady_clock::now();
   }
+  bool is_private(const Buffer& buffer) const { return !host_.arena().contains(buffer.data); }
   /// Whether peers must use a copy of the buffer.
   bool needs_copy(const Buffer& buffer) const;
-  void find_memory_of(int local, const Request& request, Operands& operands) const;
-  Status post_in_place(const Request& request, Rank me, const Program& program, Operands& operands);
-  Status post_parts(const Request& request, Rank me, int size, const Program& program,
-                    Operands& operands);
   void post_blocks(const Request& request, Operands& operands, Rank me, int size) const;
 
   transport::HostGroup& host_;
+  bool has_private_ = false;
   std::size_t direct_from_ = 0;   // private buffers of so many bytes are not copied, this time
   CopyOrFetch* trial_ = nullptr;  // of the operation under way, where either way may be the faster
   std::map<std::pair<OperationKind, int>, CopyOrFetch> trials_;  // by bytes, as a power of two

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <stormo/comm/group/inline_payload.h>
@@ -17,7 +17,8 @@ namespace stormo::comm {
 /// call of each kind. A call of the same form is then not
 /// checked again, and its algorithm not chosen again.
 struct PreparedCall {
-  Operation operation;               ///< without its sequence
+  Operation operation;               ///< its sequence is that of the last call
+  Tag form = 0;                      ///< fingerprint of the operation without its sequence
   bool posted_whole = false;         ///< no algorithm: every rank posts all its data
   std::uint64_t posted_bytes = 0;    ///< then: bytes of the largest contribution
   LocalRange sources;                ///< then: the ranks whose contributions this rank needs
@@ -25,46 +26,14 @@ struct PreparedCall {
   Operands operands;
 
   /// This object now belongs to the form of `request`; fits() compares requests with it.
-  void keep_for(const Request& request) {
-    kept_ = is_plain(request);
-    in_.keep(request.in);
-    out_.keep(request.out);
-  }
+  void keep_for(const Request& request);
   /// fits() returns false until the next keep_for().
   void forget() { kept_ = false; }
   /// Whether `request` is valid and has the form for which this was made. False for requests with
   /// counts, a user-defined reduction or an algorithm, and for buffers that overlap.
-  bool fits(const Request& request) const {
-    return kept_ && is_plain(request) &&
-           (!reduces(request.kind) || request.reduction.op == operation.op) &&
-           request.root == operation.root && request.tag == operation.tag &&
-           in_.is_like(request.in) && out_.is_like(request.out) &&
-           (in_place(request.kind) || are_apart(request));
-  }
+  bool fits(const Request& request) const;
 
  private:
-  /// One side of a request.
-  struct Side {
-    std::vector<std::int64_t> counts;  // of each buffer
-    DType dtype = DType::kUInt8;       // of all
-
-    void keep(std::span<const Buffer> buffers) {
-      counts.clear();
-      for (const Buffer& b : buffers) counts.push_back(b.count);
-      if (!buffers.empty()) dtype = buffers.front().dtype;
-    }
-    bool is_like(std::span<const Buffer> buffers) const {
-      if (buffers.size() != counts.size()) return false;
-      for (std::size_t i = 0; i < counts.size(); ++i) {
-        const Buffer& b = buffers[i];
-        const bool fits = b.count == counts[i] && b.dtype == dtype &&
-                          b.device.kind == Device::Kind::kCpu &&
-                          (b.data != nullptr || b.count == 0);
-        if (!fits) return false;
-      }
-      return true;
-    }
-  };
   static bool is_plain(const Request& r) {
     return r.counts.empty() && r.out_counts.empty() && r.algorithm.empty() &&
            r.reduction.user == nullptr && r.weight >= 0;
@@ -77,8 +46,9 @@ struct PreparedCall {
   }
 
   bool kept_ = false;
-  Side in_;
-  Side out_;
+  std::size_t num_in_ = 0;
+  std::vector<std::int64_t> counts_;  // of the buffers in, then of those out, unless in place
+  DType dtype_ = DType::kUInt8;       // of all
 };
 
 }  // namespace stormo::comm

@@ -25,7 +25,8 @@ Result<std::unique_ptr<Communicator>> Group::subgroup(std::span<const Rank> memb
   if (parts_.connector == nullptr && size() > 1) {
     return Status(Code::kInvalidArgument, "subgroup: this group cannot connect others");
   }
-  STORMO_RETURN_IF_ERROR(run_barrier(OperationKind::kSubgroup, by, hash_of_members(members)));
+  STORMO_RETURN_IF_ERROR(
+      run({.kind = OperationKind::kSubgroup, .tag = hash_of_members(members)}, by));
   const int number = ++num_subgroups_;
   const auto mine = std::find(members.begin(), members.end(), rank());
   if (mine == members.end()) return std::unique_ptr<Communicator>();

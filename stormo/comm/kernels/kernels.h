@@ -34,8 +34,14 @@ struct Operand {
 /// once, to nearest even. One pass over memory. A destination may also be a source. Without sources
 /// destinations become zero. The result for an element does not depend on its position or on
 /// `count`.
-void reduce(DType dtype, Combine how, std::span<const Operand> sources,
-            std::span<void* const> destinations, std::int64_t count);
+using Kernel = void (*)(Combine how, std::span<const Operand> sources,
+                        std::span<void* const> destinations, std::int64_t count);
+/// That of elements of this type; to choose it costs more than a short reduction.
+Kernel kernel_of(DType dtype);
+inline void reduce(DType dtype, Combine how, std::span<const Operand> sources,
+                   std::span<void* const> destinations, std::int64_t count) {
+  kernel_of(dtype)(how, sources, destinations, count);
+}
 
 /// A user-defined reduction: acc[i] = acc[i] (+) x[i] for n elements.
 using CombineFunction = std::function<void(const void* x, void* acc, std::int64_t n)>;

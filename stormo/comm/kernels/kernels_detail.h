@@ -1,16 +1,22 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
+#include <cstring>
 #include <span>
 
 #include <stormo/comm/kernels/kernels.h>
 
-// Implementations of reduce() by family of element types; count > 0, at least one source.
+// Kernels by family of element types.
 namespace stormo::comm {
 
-void reduce_float(DType dtype, Combine how, std::span<const Operand> sources,
-                  std::span<void* const> destinations, std::int64_t count);
-void reduce_integer(DType dtype, Combine how, std::span<const Operand> sources,
-                    std::span<void* const> destinations, std::int64_t count);
+Kernel kernel_of_float(DType dtype);
+Kernel kernel_of_integer(DType dtype);
+
+/// What is the sum of nothing.
+inline void clear(std::span<void* const> destinations, std::size_t bytes) {
+  for (void* to : destinations) {
+    if (bytes > 0) std::memset(to, 0, bytes);  // empty buffers may be null
+  }
+}
 
 }  // namespace stormo::comm

@@ -201,6 +201,9 @@ void reduce_any(Combine how, std::span<const Operand> sources, std::span<void* c
 template <class Format, class Single = Format>
 void reduce_as(Combine how, std::span<const Operand> sources, std::span<void* const> destinations,
                std::int64_t count) {
+  if (sources.empty()) {
+    return clear(destinations, static_cast<std::size_t>(count) * sizeof(typename Format::Stored));
+  }
   const bool plain = std::ranges::all_of(sources, [](const Operand& o) { return o.scale == 1; });
   const auto run = plain ? reduce_any<false, Format, Single> : reduce_any<true, Format, Single>;
   run(how, sources, destinations, count);
@@ -238,16 +241,14 @@ HWY_EXPORT(reduce_float64);
 HWY_EXPORT(reduce_bfloat16);
 HWY_EXPORT(reduce_float16);
 
-void reduce_float(DType dtype, Combine how, std::span<const Operand> sources,
-                  std::span<void* const> destinations, std::int64_t count) {
+Kernel kernel_of_float(DType dtype) {
+  // else the first pointer that is taken leads to the choice of the instruction set, every time
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   switch (dtype) {
-    case DType::kFloat64:
-      return HWY_DYNAMIC_DISPATCH(reduce_float64)(how, sources, destinations, count);
-    case DType::kBFloat16:
-      return HWY_DYNAMIC_DISPATCH(reduce_bfloat16)(how, sources, destinations, count);
-    case DType::kFloat16:
-      return HWY_DYNAMIC_DISPATCH(reduce_float16)(how, sources, destinations, count);
-    default: return HWY_DYNAMIC_DISPATCH(reduce_float32)(how, sources, destinations, count);
+    case DType::kFloat64: return &HWY_DYNAMIC_DISPATCH(reduce_float64);
+    case DType::kBFloat16: return &HWY_DYNAMIC_DISPATCH(reduce_bfloat16);
+    case DType::kFloat16: return &HWY_DYNAMIC_DISPATCH(reduce_float16);
+    default: return &HWY_DYNAMIC_DISPATCH(reduce_float32);
   }
 }
 

@@ -44,6 +44,7 @@ void combine(Combine how, T* acc, const T* x, std::int64_t n) {
 template <class T>
 void reduce_blocks(Combine how, std::span<const Operand> sources,
                    std::span<void* const> destinations, std::int64_t count) {
+  if (sources.empty()) return clear(destinations, static_cast<std::size_t>(count) * sizeof(T));
   alignas(64) T acc[kBlock];
   const bool logical =
       how == Combine::kLogicalAnd || how == Combine::kLogicalOr || how == Combine::kLogicalXor;
@@ -62,21 +63,20 @@ void reduce_blocks(Combine how, std::span<const Operand> sources,
 
 }  // namespace
 
-void reduce_integer(DType dtype, Combine how, std::span<const Operand> sources,
-                    std::span<void* const> destinations, std::int64_t count) {
+Kernel kernel_of_integer(DType dtype) {
   switch (dtype) {
-    case DType::kInt8: return reduce_blocks<std::int8_t>(how, sources, destinations, count);
-    case DType::kInt16: return reduce_blocks<std::int16_t>(how, sources, destinations, count);
-    case DType::kInt32: return reduce_blocks<std::int32_t>(how, sources, destinations, count);
-    case DType::kInt64: return reduce_blocks<std::int64_t>(how, sources, destinations, count);
+    case DType::kInt8: return reduce_blocks<std::int8_t>;
+    case DType::kInt16: return reduce_blocks<std::int16_t>;
+    case DType::kInt32: return reduce_blocks<std::int32_t>;
+    case DType::kInt64: return reduce_blocks<std::int64_t>;
     case DType::kUInt8:
-    case DType::kBool: return reduce_blocks<std::uint8_t>(how, sources, destinations, count);
+    case DType::kBool: return reduce_blocks<std::uint8_t>;
     case DType::kFloat32:
     case DType::kFloat64:
     case DType::kFloat16:
     case DType::kBFloat16: break;
   }
-  STORMO_CHECK(false, "reduce_integer: not an integer type");
+  STORMO_CHECK(false, "no integer type");
 }
 
 }  // namespace stormo::comm

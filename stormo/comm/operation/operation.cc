@@ -74,10 +74,10 @@ Tag fingerprint(const Operation& o) {
                               static_cast<std::uint64_t>(o.dtype);
   // Odd factors: operations that differ in one word never have the same sum. A chain of mixes would
   // take four times as long, because each product waits for the one before.
-  return o.sequence * 0x9e3779b97f4a7c15ull + o.count * 0xbf58476d1ce4e5b9ull +
-         o.layout * 0x94d049bb133111ebull +
-         ((std::uint64_t{o.tag} << 32) | peer) * 0xd6e8feb86659fd93ull +
-         facts * 0xff51afd7ed558ccdull;
+  const Tag form = o.count * 0xbf58476d1ce4e5b9ull + o.layout * 0x94d049bb133111ebull +
+                   ((std::uint64_t{o.tag} << 32) | peer) * 0xd6e8feb86659fd93ull +
+                   facts * 0xff51afd7ed558ccdull;
+  return numbered(form, o.sequence);
 }
 
 std::string_view name_of(const Operation& o) {

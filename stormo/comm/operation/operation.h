@@ -51,6 +51,10 @@ static_assert(std::endian::native == std::endian::little);  // the order of the 
 /// Equal on two ranks exactly when they called the same operation (except for collisions of the
 /// 64-bit hash). A send and its receive have equal fingerprints.
 Tag fingerprint(const Operation& operation);
+/// That of an operation with this sequence, of that of the same without one.
+constexpr Tag numbered(Tag form, std::uint64_t sequence) {
+  return form + sequence * 0x9e3779b97f4a7c15ull;
+}
 
 /// "all_reduce #40 (average of 1024 float32 in 3 buffers)".
 std::string to_text(const Operation& operation);

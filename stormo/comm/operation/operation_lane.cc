@@ -100,6 +100,14 @@ void OperationLane::loop() {
   }
 }
 
+OwnedRequest::OwnedRequest(const Request& r)
+    : in_(r.in.begin(), r.in.end()),
+      out_(r.out.begin(), r.out.end()),
+      counts_(r.counts.begin(), r.counts.end()),
+      out_counts_(r.out_counts.begin(), r.out_counts.end()),
+      algorithm_(r.algorithm),
+      request_(r) {}
+
 Status finish_in_turn(Work work, std::string_view call, Deadline by,
                       const std::function<void(Status)>& fail) {
   static_cast<void>(work.wait(by));

@@ -8,12 +8,15 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <stormo/base/own_process.h>
 #include <stormo/comm/operation/outcome.h>
 #include <stormo/comm/pending_operation.h>
+#include <stormo/comm/request.h>
 
 namespace stormo::comm {
 
@@ -67,6 +70,29 @@ class OperationLane {
 
   const OwnProcess process_;
   std::unique_ptr<Queue> queue_ = std::make_unique<Queue>();
+};
+
+/// A copy of a request that may outlive it: owns its lists (not the memory of buffers).
+class OwnedRequest {
+ public:
+  explicit OwnedRequest(const Request& r);
+  Request get() const {
+    Request r = request_;
+    r.in = in_;
+    r.out = out_;
+    r.counts = counts_;
+    r.out_counts = out_counts_;
+    r.algorithm = algorithm_;
+    return r;
+  }
+
+ private:
+  std::vector<Buffer> in_;
+  std::vector<Buffer> out_;
+  std::vector<std::int64_t> counts_;
+  std::vector<std::int64_t> out_counts_;
+  std::string algorithm_;
+  Request request_;
 };
 
 /// Waits for a blocking call that was queued behind other operations. If `by` passes first, calls

@@ -39,30 +39,6 @@ class Execution {
   Execution(const Program& program, const Operands& operands, const Executor& executor, Deadline by)
       : program_(program), o_(operands), executor_(executor), by_(by), work_(*executor.workspace) {}
 
-  Status run() {
-    const std::span<const Instruction> steps = program_.steps;
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      const Instruction& step = steps[i];
-      switch (step.kind) {
-        case Instruction::Kind::kSync: STORMO_RETURN_IF_ERROR(executor_.barrier(by_)); break;
-        case Instruction::Kind::kReduce:
-          if (!step.overlaps) STORMO_RETURN_IF_ERROR(reduce_step(step, 0, whole(step.chunk)));
-          break;
-        case Instruction::Kind::kCopy: STORMO_RETURN_IF_ERROR(copy_step(step)); break;
-        case Instruction::Kind::kPrefix: STORMO_RETURN_IF_ERROR(prefix_step(step)); break;
-        case Instruction::Kind::kExchange:
-          STORMO_RETURN_IF_ERROR(exchange_step(step, steps.subspan(i + 1)));
-          break;
-      }
-    }
-    return {};
-  }
-
- private:
-  std::size_t bytes(std::int64_t elements) const {
-    return static_cast<std::size_t>(elements) * size_of(o_.dtype);
-  }
-
   /// Calls f(buffer, offset, n) for each stretch of the chunk within one buffer; `offset` counts
   /// elements from the chunk's beginning. The first error is the outcome.
   template <class F>
@@ -78,58 +54,6 @@ class Execution {
       offset += n;
     });
     return outcome;
-  }
-
-  /// Where element `offset` of the chunk, which lies in buffer `b`, is.
-  std::byte* at(Place place, plan::ChunkId chunk, std::size_t b, std::int64_t offset) {
-    const std::int64_t element = o_.partition.of(chunk, place.area).begin + offset;
-    if (place.area == Area::kStaging) {
-      return staged(bytes(element), bytes(o_.partition.of(chunk, place.area).size() - offset));
-    }
-    const RankMemory& m = o_.memory[static_cast<std::size_t>(place.local)];
-    const std::uintptr_t base = place.area == Area::kScratch ? m.scratch
-                                : place.area == Area::kIn    ? m.in[b]
-                                                             : m.out[b];
-    const std::int64_t before = o_.layout.begin_of(b);
-    return reinterpret_cast<std::byte*>(base + bytes(element - before));
-  }
-
-  /// Grows as chunks are staged, which happens in the order of addresses only by chance: so it is
-  /// sized for the whole operation at once.
-  std::byte* staged(std::size_t offset, std::size_t size) {
-    const std::size_t whole = std::max(offset + size, bytes(o_.layout.count()));
-    if (work_.stage.size() < whole) work_.stage.resize(whole);
-    return work_.stage.data() + offset;
-  }
-
-  void combine(std::span<const Operand> sources, std::span<void* const> destinations,
-               std::int64_t n) {
-    if (o_.user != nullptr) {
-      reduce(o_.dtype, o_.user->combine, sources, destinations, n);
-    } else {
-      reduce(o_.dtype, o_.how, sources, destinations, n);
-    }
-  }
-
-  std::int64_t whole(plan::ChunkId chunk) const {
-    return o_.partition.of(chunk, Area::kOut).size();
-  }
-
-  /// Where `p`, which is in that place, lies when it is not mapped here; null: it is.
-  const transport::PeerMemory* unmapped(Place place, const std::byte* p) const {
-    if (place.area == Area::kStaging) return nullptr;
-    const transport::PeerMemory* const m =
-        o_.memory[static_cast<std::size_t>(place.local)].unmapped;
-    return m == nullptr || m->is_mapped(p) ? nullptr : m;
-  }
-
-  /// Elements first to last-1 of the chunk.
-  Status reduce_step(const Instruction& step, std::int64_t first, std::int64_t last) {
-    return for_pieces(step.chunk, [&](std::size_t b, std::int64_t begin, std::int64_t length) {
-      const std::int64_t offset = std::max(begin, first);
-      const std::int64_t n = std::min(begin + length, last) - offset;
-      return n > 0 ? reduce_piece(step, b, offset, n) : Status();
-    });
   }
 
   Status reduce_piece(const Instruction& step, std::size_t b, std::int64_t offset, std::int64_t n) {
@@ -170,17 +94,6 @@ class Execution {
     return {};
   }
 
-  Status load(std::byte* to, Place place, const std::byte* from, std::size_t size) const {
-    if (const auto* m = unmapped(place, from)) return m->read(to, from, size);
-    if (to != from) std::memcpy(to, from, size);
-    return {};
-  }
-  Status store(Place place, std::byte* to, const std::byte* from, std::size_t size) const {
-    if (const auto* m = unmapped(place, to)) return m->write(to, from, size);
-    std::memcpy(to, from, size);
-    return {};
-  }
-
   Status copy_step(const Instruction& step) {
     return for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
       const Place from = step.sources[0].place;
@@ -192,8 +105,6 @@ class Execution {
     });
   }
 
-  static constexpr std::int64_t kBlock = 1024;  // elements
-
   /// Block by block, so that the running reduction stays in the cache.
   Status prefix_step(const Instruction& step) {
     return for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t count) {
@@ -203,23 +114,6 @@ class Execution {
       }
       return Status();
     });
-  }
-
-  Status prefix_block(const Instruction& step, std::size_t b, std::int64_t offset, std::int64_t n) {
-    alignas(64) std::byte acc[kBlock * 8];
-    alignas(64) std::byte own[kBlock * 8];
-    for (std::size_t r = 0; r < step.sources.size(); ++r) {
-      const Place from = step.sources[r].place;
-      const Place to = step.destinations[r];
-      std::byte* const outcome = at(to, step.chunk, b, offset);
-      STORMO_RETURN_IF_ERROR(load(own, from, at(from, step.chunk, b, offset), bytes(n)));
-      if (program_.exclusive && r > 0) STORMO_RETURN_IF_ERROR(store(to, outcome, acc, bytes(n)));
-      void* const result = acc;
-      const Operand terms[] = {{acc, 1}, {own, 1}};
-      combine(r == 0 ? std::span(terms).last(1) : std::span(terms), {&result, 1}, n);
-      if (!program_.exclusive) STORMO_RETURN_IF_ERROR(store(to, outcome, acc, bytes(n)));
-    }
-    return {};
   }
 
   /// The reductions that may overlap with the exchange follow it.
@@ -263,6 +157,80 @@ class Execution {
     return {};
   }
 
+ private:
+  std::size_t bytes(std::int64_t elements) const {
+    return static_cast<std::size_t>(elements) * size_of(o_.dtype);
+  }
+
+  /// Where element `offset` of the chunk, which lies in buffer `b`, is.
+  std::byte* at(Place place, plan::ChunkId chunk, std::size_t b, std::int64_t offset) {
+    const std::int64_t element = o_.partition.of(chunk, place.area).begin + offset;
+    if (place.area == Area::kStaging) {
+      return staged(bytes(element), bytes(o_.partition.of(chunk, place.area).size() - offset));
+    }
+    const RankMemory& m = o_.memory[static_cast<std::size_t>(place.local)];
+    const std::uintptr_t base = place.area == Area::kScratch ? m.scratch
+                                : place.area == Area::kIn    ? m.in[b]
+                                                             : m.out[b];
+    const std::int64_t before = o_.layout.begin_of(b);
+    return reinterpret_cast<std::byte*>(base + bytes(element - before));
+  }
+
+  /// Grows as chunks are staged, which happens in the order of addresses only by chance: so it is
+  /// sized for the whole operation at once.
+  std::byte* staged(std::size_t offset, std::size_t size) {
+    const std::size_t whole = std::max(offset + size, bytes(o_.layout.count()));
+    if (work_.stage.size() < whole) work_.stage.resize(whole);
+    return work_.stage.data() + offset;
+  }
+
+  void combine(std::span<const Operand> sources, std::span<void* const> destinations,
+               std::int64_t n) {
+    if (o_.user != nullptr) {
+      reduce(o_.dtype, o_.user->combine, sources, destinations, n);
+    } else {
+      o_.kernel(o_.how, sources, destinations, n);
+    }
+  }
+
+  /// Where `p`, which is in that place, lies when it is not mapped here; null: it is.
+  const transport::PeerMemory* unmapped(Place place, const std::byte* p) const {
+    if (place.area == Area::kStaging) return nullptr;
+    const transport::PeerMemory* const m =
+        o_.memory[static_cast<std::size_t>(place.local)].unmapped;
+    return m == nullptr || m->is_mapped(p) ? nullptr : m;
+  }
+
+  Status load(std::byte* to, Place place, const std::byte* from, std::size_t size) const {
+    if (const auto* m = unmapped(place, from)) return m->read(to, from, size);
+    if (to != from) std::memcpy(to, from, size);
+    return {};
+  }
+  Status store(Place place, std::byte* to, const std::byte* from, std::size_t size) const {
+    if (const auto* m = unmapped(place, to)) return m->write(to, from, size);
+    std::memcpy(to, from, size);
+    return {};
+  }
+
+  static constexpr std::int64_t kBlock = 1024;  // elements
+
+  Status prefix_block(const Instruction& step, std::size_t b, std::int64_t offset, std::int64_t n) {
+    alignas(64) std::byte acc[kBlock * 8];
+    alignas(64) std::byte own[kBlock * 8];
+    for (std::size_t r = 0; r < step.sources.size(); ++r) {
+      const Place from = step.sources[r].place;
+      const Place to = step.destinations[r];
+      std::byte* const outcome = at(to, step.chunk, b, offset);
+      STORMO_RETURN_IF_ERROR(load(own, from, at(from, step.chunk, b, offset), bytes(n)));
+      if (program_.exclusive && r > 0) STORMO_RETURN_IF_ERROR(store(to, outcome, acc, bytes(n)));
+      void* const result = acc;
+      const Operand terms[] = {{acc, 1}, {own, 1}};
+      combine(r == 0 ? std::span(terms).last(1) : std::span(terms), {&result, 1}, n);
+      if (!program_.exclusive) STORMO_RETURN_IF_ERROR(store(to, outcome, acc, bytes(n)));
+    }
+    return {};
+  }
+
   /// The reduction that takes what receive number `index` brings while it comes; null: none.
   static const Instruction* overlapping(int index, std::span<const Instruction> following) {
     for (const Instruction& step : following) {
@@ -274,13 +242,22 @@ class Execution {
     return nullptr;
   }
 
+  /// Elements first to last-1 of the chunk.
+  Status reduce_some(const Instruction& step, std::int64_t first, std::int64_t last) {
+    return for_pieces(step.chunk, [&](std::size_t b, std::int64_t begin, std::int64_t length) {
+      const std::int64_t offset = std::max(begin, first);
+      const std::int64_t n = std::min(begin + length, last) - offset;
+      return n > 0 ? reduce_piece(step, b, offset, n) : Status();
+    });
+  }
+
   /// For the message that holds the chunk from element `offset` on.
   transport::Progress* overlap(const Instruction* reduction, std::int64_t offset) {
     if (reduction == nullptr) return nullptr;
     return &overlaps_.emplace_back(
         size_of(o_.dtype), [this, reduction, offset](std::int64_t begin, std::int64_t end) {
           // only this rank's own memory: nothing can fail
-          static_cast<void>(reduce_step(*reduction, offset + begin, offset + end));
+          static_cast<void>(reduce_some(*reduction, offset + begin, offset + end));
         });
   }
 
@@ -310,7 +287,27 @@ void Layout::assign(std::span<const Buffer> buffers) {
 
 Status execute(const Program& program, const Operands& operands, const Executor& executor,
                Deadline by) {
-  return Execution(program, operands, executor, by).run();
+  Execution execution(program, operands, executor, by);
+  const std::span<const Instruction> steps = program.steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Instruction& step = steps[i];
+    switch (step.kind) {
+      case Instruction::Kind::kSync: STORMO_RETURN_IF_ERROR(executor.barrier(by)); break;
+      case Instruction::Kind::kReduce:
+        if (step.overlaps) break;
+        STORMO_RETURN_IF_ERROR(execution.for_pieces(
+            step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+              return execution.reduce_piece(step, b, offset, n);
+            }));
+        break;
+      case Instruction::Kind::kCopy: STORMO_RETURN_IF_ERROR(execution.copy_step(step)); break;
+      case Instruction::Kind::kPrefix: STORMO_RETURN_IF_ERROR(execution.prefix_step(step)); break;
+      case Instruction::Kind::kExchange:
+        STORMO_RETURN_IF_ERROR(execution.exchange_step(step, steps.subspan(i + 1)));
+        break;
+    }
+  }
+  return {};
 }
 
 }  // namespace stormo::comm

@@ -56,6 +56,7 @@ struct RankMemory {
 /// Everything a Program works on.
 struct Operands {
   DType dtype = DType::kFloat32;
+  Kernel kernel = nullptr;  ///< of the dtype
   Combine how = Combine::kSum;
   const UserReduction* user = nullptr;  ///< instead of `how`
   Tag tag = 0;                          ///< of every message: the operation's fingerprint

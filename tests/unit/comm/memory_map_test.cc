@@ -48,7 +48,7 @@ TEST(MemoryMap, CountsOfThousandsOfRanksStayOnTheirBoard) {
   host.next_operation();
   MemoryMap map(host);
   Operands o = g.operands(0);
-  EXPECT_OK(map.post(g.request, LargeGroup::rank_of(0), LargeGroup::kRanks, g.program, o));
+  EXPECT_OK(map.post_parts(g.request, LargeGroup::rank_of(0), LargeGroup::kRanks, g.program, o));
   host.next_operation();
   EXPECT_EQ(std::ranges::count(host.board(0), std::byte{0x5A}),
             static_cast<std::ptrdiff_t>(HostRegion::kBoardBytes));
@@ -61,8 +61,8 @@ TEST(MemoryMap, EachFindsItsBlockInThePeersInput) {
   for (int local : {0, 1}) {
     maps.push_back(std::make_unique<MemoryMap>(*g.here[static_cast<std::size_t>(local)].group));
     operands.push_back(g.operands(local));
-    EXPECT_OK(maps.back()->post(g.request, LargeGroup::rank_of(local), LargeGroup::kRanks,
-                                g.program, operands.back()));
+    EXPECT_OK(maps.back()->post_parts(g.request, LargeGroup::rank_of(local), LargeGroup::kRanks,
+                                      g.program, operands.back()));
   }
   for (int local : {0, 1}) {
     const auto me = static_cast<std::size_t>(local);
