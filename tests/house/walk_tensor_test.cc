@@ -7,7 +7,7 @@
 
 #include <stormo/model/chain.h>
 #include <stormo/plan/project.h>
-#include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/planner/planned_step.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/step/strategy.h>
 
@@ -38,8 +38,7 @@ void set_weights(const std::vector<torch::Tensor>& parameters) {
 void expect_the_values_of_the_page(comm::Communicator& world, const TrainerOptions& options,
                                    const Task& task) {
   const plan::StepPlan plan =
-      plan_for(options, false, shape_of(task), trainable_parameters(*task.module), world)
-          .take_or_throw();
+      planned_step(options, task, world.ranks_per_host()).take_or_throw().plan;
   ASSERT_EQ(plan.mesh.size(), 2);
   EXPECT_EQ(plan.mesh.find(plan::kTensorAxis), 0);
   EXPECT_EQ(plan.strategy, "one_device+tensor2");

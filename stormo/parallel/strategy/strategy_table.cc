@@ -323,8 +323,8 @@ std::vector<std::string_view> strategies_with(std::string_view key) {
 
 bool uses_key(const Strategy& strategy, std::string_view key) {
   const StrategyRow& row = row_of(strategy.kind);
-  const bool drains = key == "period" && row.check_cut != nullptr && overlaps_steps(strategy);
-  return row.has_key(key) || drains;
+  return row.has_key(key) ||
+         (key == "period" && row.check_cut != nullptr && overlaps_steps(strategy));
 }
 
 Status refuse(const Strategy& strategy, const std::string& why) {

@@ -12,19 +12,21 @@
 #include <stormo/train/failure.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/planner/choose.h>
+#include <stormo/train/planner/planned_step.h>
 #include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/run/last_batch.h>
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/training_run.h>
 #include <stormo/train/sampling.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/store/host_shared_parameters.h>
 
 namespace stormo::train {
 namespace {
 
 bool is_validation(const EvalSplit& split) { return split.name == "validation"; }
 
-// Everything that is wrong, one line each.
+// Everything that is wrong beside the plan, one line each.
 Status validate(const RunSetup& setup) {
   const TrainerOptions& o = setup.options;
   Requirements require("\n");
@@ -54,8 +56,6 @@ Status validate(const RunSetup& setup) {
   }
   const Status keys = check_keys(o);
   require(keys.ok(), keys.message());
-  const Result<Strategy> strategy = strategy_of(o);
-  require(strategy.ok() || !keys.ok(), strategy.status().message());
   for (const NamedParameter& p : trainable_parameters(*setup.task.module)) {
     require(!p.sparse || optim::leaves_rest_alone(o.optimizer),
             "'" + p.name +
@@ -121,7 +121,7 @@ struct Trainer::State {
   bool all_know = false;  // how this rank ends
 
   Status choose();
-  void compose();
+  Status compose();
   Result<observe::EndRecord> run();
 };
 
@@ -129,6 +129,7 @@ struct Trainer::State {
 Status Trainer::State::choose() {
   if (setup.options.strategy.kind != Strategy::Kind::kAuto) return {};
   Status problem = validate(setup);
+  if (problem.ok()) problem = composed;
   if (problem.ok() && !device_of(*setup.task.module).is_cpu()) {
     problem = invalid_argument("strategy 'auto' measures on the CPU; name a strategy, such as ddp");
   }
@@ -136,24 +137,22 @@ Status Trainer::State::choose() {
       setup.world, problem.ok() ? run_facts(setup) : std::vector<comm::Fact>(), problem));
   Result<TrainerOptions> chosen =
       choose_strategy(setup.world, setup.task, *setup.train, setup.options);
-  if (!chosen.ok()) {
-    composed = chosen.status();
-    return {};
-  }
-  setup.options = std::move(*chosen);
-  compose();
+  if (chosen.ok()) setup.options = std::move(*chosen);
+  composed = chosen.ok() ? compose() : chosen.status();
   return {};
 }
 
-void Trainer::State::compose() {
-  Result<plan::StepPlan> plan =
-      plan_for(setup.options, setup.task.autocast == torch::kHalf, shape_of(setup.task),
-               trainable_parameters(*setup.task.module), setup.world);
-  if (plan.ok()) {
-    setup.plan = std::move(plan).value();
-  } else {
-    composed = plan.status();
-  }
+Status Trainer::State::compose() {
+  const TrainerOptions& o = setup.options;
+  if (o.strategy.kind == Strategy::Kind::kAuto) return strategy_of(o).status();
+  const std::vector<int> hosts = setup.world.ranks_per_host();
+  STORMO_RETURN_IF_ERROR(check_servers(o, trainable_parameters(*setup.task.module), hosts));
+  STORMO_ASSIGN_OR_RETURN(comm::StepInput step,
+                          planned_step(o, setup.task, hosts, /*samples=*/0,
+                                       HostSharedParameters::possible(setup.world)));
+  STORMO_RETURN_IF_ERROR(check_served_parts(o, step.plan, workers_of(o, setup.world.size())));
+  STORMO_ASSIGN_OR_RETURN(setup.plan, parallel::compose(std::move(step.plan), o.passes));
+  return {};
 }
 
 Result<observe::EndRecord> Trainer::State::run() {
@@ -195,7 +194,7 @@ Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const dat
                                    .options = std::move(options),
                                    .plan = {}},
                          .composed = {}});
-  if (state_->setup.options.strategy.kind != Strategy::Kind::kAuto) state_->compose();
+  state_->composed = state_->compose();
 }
 
 Trainer::~Trainer() = default;

@@ -342,24 +342,6 @@ Status check_served_parts(const TrainerOptions& options, const plan::StepPlan& p
   return {};
 }
 
-Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
-                                plan::ModelShape model,
-                                const std::vector<NamedParameter>& parameters,
-                                comm::Communicator& world) {
-  STORMO_ASSIGN_OR_RETURN(const Strategy strategy, strategy_of(options));
-  STORMO_RETURN_IF_ERROR(check_servers(options, parameters, world.ranks_per_host()));
-  const bool can_share =
-      HostSharedParameters::possible(world) &&
-      std::all_of(parameters.begin(), parameters.end(), HostSharedParameters::can_hold);
-  STORMO_ASSIGN_OR_RETURN(
-      plan::StepPlan plan,
-      parallel::plan_for(strategy, std::move(model),
-                         {.ranks_per_host = world.ranks_per_host(), .can_share = can_share},
-                         step_options_of(options, scale_loss, world.cross_size())));
-  STORMO_RETURN_IF_ERROR(check_served_parts(options, plan, workers_of(options, world.size())));
-  return parallel::compose(std::move(plan), options.passes);
-}
-
 bool has_parts(const plan::StepPlan& plan) {
   const int shard = plan.mesh.find(parallel::kShardAxis);
   const bool drops = shard >= 0 && plan.mesh.axes[static_cast<std::size_t>(shard)].size > 1 &&

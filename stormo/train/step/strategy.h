@@ -57,12 +57,6 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
 /// own.
 Status check_served_parts(const TrainerOptions& options, const plan::StepPlan& plan, int workers);
 
-/// The plan of a step of `model` on the ranks of `world`, after the passes of the options.
-Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
-                                plan::ModelShape model,
-                                const std::vector<NamedParameter>& parameters,
-                                comm::Communicator& world);
-
 /// Whether replicas of the plan can also average while backward goes on.
 bool may_overlap(const plan::StepPlan& plan);
 /// The plan in the form that `overlap` names; kMeasured is no form.
