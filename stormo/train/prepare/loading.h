@@ -46,13 +46,17 @@ Status load_splits(Loading& loading,
 
 /// Whether samples of the training part are held out.
 bool holds_out(const Recipe& recipe);
-/// Which of the samples of the training part's files are of which part.
-Result<data::HeldOut> held_out(const Recipe& recipe, std::int64_t samples);
-/// All samples of the training part's files as the parts that they are of; each is `prepared` by
-/// itself.
-Status add_parts(Loading& loading, const DatasetPtr& all,
-                 const std::function<Result<DatasetPtr>(DatasetPtr part, bool training)>& prepared,
+/// Makes a part of the samples of the training part's files; null: all of them are of it.
+using MakePart =
+    std::function<Result<DatasetPtr>(const std::vector<std::int64_t>* samples, bool training)>;
+/// Takes the parts that those samples are of: the training part first.
+Status add_parts(Loading& loading, std::int64_t samples, const MakePart& make,
                  const data::FileCount* files = nullptr);
+/// The same of a dataset; each part is `prepared` by itself.
+Status add_samples(
+    Loading& loading, const DatasetPtr& all,
+    const std::function<Result<DatasetPtr>(DatasetPtr part, bool training)>& prepared,
+    const data::FileCount* files = nullptr);
 
 /// prepare_images() in the shape that training has settled.
 Result<DatasetPtr> prepare(const Loading& loading, DatasetPtr samples, bool training);

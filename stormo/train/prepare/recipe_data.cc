@@ -60,31 +60,36 @@ bool holds_out(const Recipe& recipe) {
   return recipe.data.validation_fraction > 0 || recipe.data.test_fraction > 0;
 }
 
-Result<data::HeldOut> held_out(const Recipe& recipe, std::int64_t samples) {
-  return data::hold_out(samples, recipe.data.validation_fraction, recipe.data.test_fraction,
-                        recipe.train.seed);
+Status add_parts(Loading& loading, std::int64_t samples, const MakePart& make,
+                 const data::FileCount* files) {
+  const Recipe& recipe = loading.recipe;
+  std::optional<data::HeldOut> parts;
+  if (holds_out(recipe)) {
+    STORMO_ASSIGN_OR_RETURN(parts, data::hold_out(samples, recipe.data.validation_fraction,
+                                                  recipe.data.test_fraction, recipe.train.seed));
+  }
+  if (loading.with_training) {
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, make(parts ? &parts->training : nullptr, true));
+    add_part(loading, kTraining, std::move(dataset), files);
+  }
+  if (!parts) return {};
+  for (const auto& [split, held_out] :
+       {std::pair("validation", &parts->validation), std::pair("test", &parts->test)}) {
+    if (held_out->empty()) continue;
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, make(held_out, false));
+    add_part(loading, split, std::move(dataset));
+  }
+  return {};
 }
 
-Status add_parts(Loading& loading, const DatasetPtr& all,
-                 const std::function<Result<DatasetPtr>(DatasetPtr part, bool training)>& prepared,
-                 const data::FileCount* files) {
-  if (!holds_out(loading.recipe)) {
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr whole, prepared(all, true));
-    add_part(loading, kTraining, std::move(whole), files);
-    return {};
-  }
-  STORMO_ASSIGN_OR_RETURN(data::HeldOut parts, held_out(loading.recipe, all->size()));
-  const auto add = [&](const std::string& split, std::vector<std::int64_t> samples) -> Status {
-    const bool training = split == kTraining;
-    if (samples.empty() || (training && !loading.with_training)) return {};
-    auto part = std::make_shared<data::Subset>(all, std::move(samples));
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, prepared(std::move(part), training));
-    add_part(loading, split, std::move(dataset), training ? files : nullptr);
-    return {};
+Status add_samples(
+    Loading& loading, const DatasetPtr& all,
+    const std::function<Result<DatasetPtr>(DatasetPtr part, bool training)>& prepared,
+    const data::FileCount* files) {
+  const MakePart part = [&](const auto* samples, bool training) {
+    return prepared(samples ? std::make_shared<data::Subset>(all, *samples) : all, training);
   };
-  STORMO_RETURN_IF_ERROR(add(kTraining, std::move(parts.training)));
-  STORMO_RETURN_IF_ERROR(add("validation", std::move(parts.validation)));
-  return add("test", std::move(parts.test));
+  return add_parts(loading, all->size(), part, files);
 }
 
 void add_part(Loading& loading, const std::string& split, DatasetPtr dataset,
@@ -189,7 +194,7 @@ Status load_image_folder(Loading& loading) {
         ImageFolder::create(path_of(recipe, recipe.data.train), options, settled.classes.names()));
     settled.input = recipe.data.image;
     settled.classes = data::Classes::named(train->classes());
-    STORMO_RETURN_IF_ERROR(add_parts(loading, train, prepared, &train->files()));
+    STORMO_RETURN_IF_ERROR(add_samples(loading, train, prepared, &train->files()));
   }
   for (const auto& [split, name] : named_splits(recipe)) {
     STORMO_ASSIGN_OR_RETURN(const auto folder, ImageFolder::create(path_of(recipe, name), options,
@@ -200,41 +205,9 @@ Status load_image_folder(Loading& loading) {
   return {};
 }
 
-/// Takes the training part's texts, without those that are held out, and these as well.
-Status add_texts(
-    Loading& loading, data::LabelledTexts texts,
-    const std::function<Result<DatasetPtr>(const data::LabelledTexts&, const std::string&)>& make) {
-  const Recipe& recipe = loading.recipe;
-  data::HeldOut parts;
-  const data::LabelledTexts all = std::move(texts);
-  data::LabelledTexts training = all;
-  if (holds_out(recipe)) {
-    STORMO_ASSIGN_OR_RETURN(parts, held_out(recipe, std::ssize(all.texts)));
-    training = data::select_rows(all, parts.training);
-  }
-  const std::string path = path_of(recipe, recipe.data.train);
-  if (loading.with_training) {
-    Preprocessing& settled = loading.data.preprocessing;
-    if (!settled.words) {
-      settled.words =
-          data::WordVocabulary::of(training.texts, recipe.data.vocabulary, recipe.data.pairs);
-    }
-    settled.classes = data::Classes::of(training.labels);
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, make(training, path));
-    add_part(loading, kTraining, std::move(dataset));
-  }
-  for (const auto& [split, samples] :
-       {std::pair("validation", &parts.validation), std::pair("test", &parts.test)}) {
-    if (samples->empty()) continue;
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, make(data::select_rows(all, *samples), path));
-    add_part(loading, split, std::move(dataset));
-  }
-  return {};
-}
-
 Status load_text_classification(Loading& loading) {
   const Recipe& recipe = loading.recipe;
-  const Preprocessing& settled = loading.data.preprocessing;
+  Preprocessing& settled = loading.data.preprocessing;
   const auto make = [&](const data::LabelledTexts& from,
                         const std::string& path) -> Result<DatasetPtr> {
     auto dataset = data::TextClassification::create(from, *settled.words, settled.classes,
@@ -247,8 +220,20 @@ Status load_text_classification(Loading& loading) {
     return data::read_labelled_texts(path, options.form, options.label);
   };
   if (loading.with_training || holds_out(recipe)) {
-    STORMO_ASSIGN_OR_RETURN(data::LabelledTexts texts, read(path_of(recipe, recipe.data.train)));
-    STORMO_RETURN_IF_ERROR(add_texts(loading, std::move(texts), make));
+    const std::string path = path_of(recipe, recipe.data.train);
+    STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts all, read(path));
+    const MakePart part = [&](const auto* samples, bool training) {
+      const data::LabelledTexts texts = samples ? data::select_rows(all, *samples) : all;
+      if (training) {
+        if (!settled.words) {
+          settled.words =
+              data::WordVocabulary::of(texts.texts, recipe.data.vocabulary, recipe.data.pairs);
+        }
+        settled.classes = data::Classes::of(texts.labels);
+      }
+      return make(texts, path);
+    };
+    STORMO_RETURN_IF_ERROR(add_parts(loading, std::ssize(all.texts), part));
   }
   return load_splits(loading, [&](const std::string& name) -> Result<DatasetPtr> {
     const std::string path = path_of(recipe, name);

@@ -76,29 +76,6 @@ Status settle_table(Loading& loading, const data::Table& table) {
   return {};
 }
 
-/// Takes the training part's rows, without those that are held out, and these as well.
-Status add_tables(Loading& loading, data::Table all, const std::string& path) {
-  data::HeldOut parts;
-  if (holds_out(loading.recipe)) {
-    STORMO_ASSIGN_OR_RETURN(parts, held_out(loading.recipe, std::ssize(all.lines)));
-  }
-  const data::Table training =
-      parts.training.empty() ? all : data::select_rows(all, parts.training);
-  if (loading.with_training) {
-    STORMO_RETURN_IF_ERROR(settle_table(loading, training).within(path));
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, make_table(loading, training, path));
-    add_part(loading, "training", std::move(dataset));
-  }
-  for (const auto& [split, rows] :
-       {std::pair("validation", &parts.validation), std::pair("test", &parts.test)}) {
-    if (rows->empty()) continue;
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset,
-                            make_table(loading, data::select_rows(all, *rows), path));
-    add_part(loading, split, std::move(dataset));
-  }
-  return {};
-}
-
 /// Of columns that lie in several tables, those that this process reads. It has all `wanted` ones,
 /// unless other ranks may have them.
 Result<data::Table> read_parts(const Loading& loading, const std::string& name,
@@ -145,9 +122,14 @@ Result<data::Table> read(const Loading& loading, const std::string& name) {
 Status load_table(Loading& loading) {
   const Recipe& recipe = loading.recipe;
   if (loading.with_training || holds_out(recipe)) {
-    STORMO_ASSIGN_OR_RETURN(data::Table table, read(loading, recipe.data.train));
-    STORMO_RETURN_IF_ERROR(
-        add_tables(loading, std::move(table), shown_path(loading, recipe.data.train)));
+    const std::string path = shown_path(loading, recipe.data.train);
+    STORMO_ASSIGN_OR_RETURN(const data::Table all, read(loading, recipe.data.train));
+    const MakePart part = [&](const auto* rows, bool training) -> Result<DatasetPtr> {
+      const data::Table table = rows ? data::select_rows(all, *rows) : all;
+      if (training) STORMO_RETURN_IF_ERROR(settle_table(loading, table).within(path));
+      return make_table(loading, table, path);
+    };
+    STORMO_RETURN_IF_ERROR(add_parts(loading, std::ssize(all.lines), part));
   }
   return load_splits(loading, [&](const std::string& name) -> Result<DatasetPtr> {
     STORMO_ASSIGN_OR_RETURN(const data::Table table, read(loading, name));

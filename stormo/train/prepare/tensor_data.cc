@@ -170,7 +170,7 @@ Status load_tensors(Loading& loading) {
     const std::string hint =
         is_labelled(loading) ? target_hint(all->target_numbers(), recipe.loss) : "";
     if (!hint.empty()) loading.data.hints.push_back(hint);
-    STORMO_RETURN_IF_ERROR(add_parts(loading, all, prepared));
+    STORMO_RETURN_IF_ERROR(add_samples(loading, all, prepared));
   }
   STORMO_RETURN_IF_ERROR(load_splits(loading, [&](const std::string& name) -> Result<DatasetPtr> {
     STORMO_ASSIGN_OR_RETURN(TensorDatasetPtr tensors, open(name));
