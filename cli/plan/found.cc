@@ -15,12 +15,12 @@
 namespace stormo::cli {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr std::size_t kShownWays = 10;
 constexpr std::size_t kShownReasons = 5;
 
-json to_json(const train::Outcome& w, const train::Recipe& recipe) {
+Json to_json(const train::Outcome& w, const train::Recipe& recipe) {
   return {{"event", "candidate"},
           {"plan", w.step.plan.strategy},
           {"seconds", w.seconds},
@@ -77,7 +77,7 @@ void print_refused(const train::Found& found) {
 void print_found_json(const train::Found& found, const train::Recipe& recipe,
                       const std::optional<OneProcess>& one_process) {
   for (const train::Outcome& w : found.fitting) print_json(to_json(w, recipe));
-  json end = {{"event", "end"},
+  Json end = {{"event", "end"},
               {"fitting", found.fitting.size()},
               {"too_large", found.too_large},
               {"refused", found.refused}};

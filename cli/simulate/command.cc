@@ -24,28 +24,16 @@ void add_cluster(CLI::App& command, SimulateArguments& a) {
   auto* workers =
       command.add_option("--workers", a.workers, "Number of workers, which share the global batch")
           ->capture_default_str();
-  command
-      .add_option("--stragglers", a.stragglers,
-                  "COUNT:FACTORx: the last workers take longer, 2:10x: two of them\n10 times as "
-                  "long; may be repeated")
-      ->allow_extra_args(false);
-  auto* compute =
-      command.add_option("--compute", a.compute, "Time that a worker computes in a step")
-          ->capture_default_str();
-  auto* jitter =
+  add_stragglers(command, a.time);
+  const auto times = add_virtual_time(command, a.time, "Time that a worker computes in a step",
+                                      "Time of a message, each way");
+  auto* record =
       command
-          .add_option("--jitter", a.jitter, "Of this time: 0.1 means from 10 % less to 10 % more")
-          ->capture_default_str();
-  auto* latency = command.add_option("--latency", a.latency, "Time of a message, each way")
-                      ->capture_default_str();
-  command
-      .add_option("--times", a.times,
-                  "Folder of a run that 'stormo train --record' recorded: its workers\nand the "
-                  "times of their steps")
-      ->excludes(workers)
-      ->excludes(compute)
-      ->excludes(jitter)
-      ->excludes(latency);
+          .add_option("--times", a.times,
+                      "Folder of a run that 'stormo train --record' recorded: its workers\nand the "
+                      "times of their steps")
+          ->excludes(workers);
+  for (CLI::Option* option : times) record->excludes(option);
   command.add_flag("--pooled", a.pooled,
                    "All steps are in one pool, from which a free worker takes the\nnext; else "
                    "every worker has the same number");

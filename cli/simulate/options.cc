@@ -25,6 +25,33 @@ Duration duration_of(const char* flag, std::string_view text, Wrong& wrong) {
   return read_duration(flag, text, wrong).value_or(Duration(1));
 }
 
+/// By worker.
+std::vector<double> slowness_of(const std::vector<std::string>& stragglers, int workers,
+                                Wrong& wrong) {
+  std::vector<double> slow;  // from the last worker
+  for (const std::string& text : stragglers) {
+    const auto [first, second] = halves(text);
+    const auto count = number_of<int>(first);
+    const auto factor = factor_of(second);
+    if (!count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
+      wrong.push_back(fmt::format(
+          "--stragglers: '{}' is not COUNT:FACTORx, such as 2:10x: 2 workers take 10 times as long",
+          text));
+    } else {
+      const auto many = std::min<std::size_t>(static_cast<std::size_t>(*count), 1'000'000);
+      slow.insert(slow.end(), many, *factor);
+    }
+  }
+  std::vector<double> slowness(static_cast<std::size_t>(workers), 1);
+  if (std::ssize(slow) > workers) {
+    wrong.push_back(
+        fmt::format("--stragglers: {} stragglers among {} workers", slow.size(), workers));
+  } else {
+    std::ranges::copy(slow, slowness.rbegin());
+  }
+  return slowness;
+}
+
 struct Crash {
   int who = 0;
   Duration at{};
@@ -95,55 +122,57 @@ std::vector<std::string> read_policies(const SimulateArguments& a, Wrong& wrong)
 
 }  // namespace
 
-std::vector<double> slowness_of(const std::vector<std::string>& stragglers, int workers,
-                                Wrong& wrong) {
-  std::vector<double> slow;  // from the last worker
-  for (const std::string& text : stragglers) {
-    const auto [first, second] = halves(text);
-    const auto count = number_of<int>(first);
-    const auto factor = factor_of(second);
-    if (!count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
-      wrong.push_back(fmt::format(
-          "--stragglers: '{}' is not COUNT:FACTORx, such as 2:10x: 2 workers take 10 times as long",
-          text));
-    } else {
-      const auto many = std::min<std::size_t>(static_cast<std::size_t>(*count), 1'000'000);
-      slow.insert(slow.end(), many, *factor);
-    }
-  }
-  std::vector<double> slowness(static_cast<std::size_t>(workers), 1);
-  if (std::ssize(slow) > workers) {
-    wrong.push_back(
-        fmt::format("--stragglers: {} stragglers among {} workers", slow.size(), workers));
-  } else {
-    std::ranges::copy(slow, slowness.rbegin());
-  }
-  return slowness;
+std::array<CLI::Option*, 3> add_virtual_time(CLI::App& command, VirtualTimeFlags& flags,
+                                             const char* compute, const char* latency) {
+  return {command.add_option("--compute", flags.compute, compute)->capture_default_str(),
+          command
+              .add_option("--jitter", flags.jitter,
+                          "Of this time: 0.1 means from 10 % less to 10 % more")
+              ->capture_default_str(),
+          command.add_option("--latency", flags.latency, latency)->capture_default_str()};
 }
 
-SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std::string>& wrong) {
+CLI::Option* add_stragglers(CLI::App& command, VirtualTimeFlags& flags) {
+  return command
+      .add_option("--stragglers", flags.stragglers,
+                  "COUNT:FACTORx: the last workers take longer, 2:10x: two of them\n10 times as "
+                  "long; may be repeated")
+      ->allow_extra_args(false);
+}
+
+protocol::VirtualWorkers read_virtual_time(const VirtualTimeFlags& flags, int workers,
+                                           Wrong& wrong) {
+  if (!(flags.jitter >= 0 && flags.jitter < 1)) {
+    wrong.push_back(fmt::format("--jitter: {} is not from 0 to less than 1", flags.jitter));
+  }
+  protocol::VirtualWorkers out{.compute = duration_of("--compute", flags.compute, wrong),
+                               .jitter = flags.jitter,
+                               .latency = duration_of("--latency", flags.latency, wrong)};
+  if (workers > 0) out.slowness = slowness_of(flags.stragglers, workers, wrong);
+  return out;
+}
+
+SimulateOptions to_simulate_options(const SimulateArguments& a, Wrong& wrong) {
   constexpr int kMost = server::ShardMemory::kMaxWorkers;
+  const bool possible = a.workers >= 1 && a.workers <= kMost;
   SimulateOptions options;
   VirtualCluster& cluster = options.cluster;
-  cluster.workers = 0;
+  cluster.workers = possible ? a.workers : 0;
   cluster.pooled = a.pooled;
   cluster.seed = a.seed;
-  cluster.jitter = a.jitter;
-  if (!(a.jitter >= 0 && a.jitter < 1)) {
-    wrong.push_back(fmt::format("--jitter: {} is not from 0 to less than 1", a.jitter));
-  }
-  cluster.compute = duration_of("--compute", a.compute, wrong);
+  protocol::VirtualWorkers time = read_virtual_time(a.time, cluster.workers, wrong);
+  cluster.compute = time.compute;
+  cluster.jitter = time.jitter;
+  cluster.latency = time.latency;
+  cluster.slowness = std::move(time.slowness);
   if (cluster.compute <= Duration::zero()) {
     wrong.push_back("--compute: a step needs some time, such as 10ms");
   }
-  cluster.latency = duration_of("--latency", a.latency, wrong);
   read_losses(a, cluster, wrong);
-  if (a.workers < 1 || a.workers > kMost) {
-    wrong.push_back(fmt::format("--workers: {} is not from 1 to {}", a.workers, kMost));
-  } else {
-    cluster.workers = a.workers;
-    cluster.slowness = slowness_of(a.stragglers, a.workers, wrong);
+  if (possible) {
     read_crashes(a, cluster, wrong);
+  } else {
+    wrong.push_back(fmt::format("--workers: {} is not from 1 to {}", a.workers, kMost));
   }
   options.policies = read_policies(a, wrong);
   return options;

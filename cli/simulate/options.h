@@ -1,23 +1,41 @@
 #pragma once
 
+#include <CLI/App.hpp>
+
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include <cli/flag_values.h>
 #include <stormo/protocol/server/virtual_servers.h>
+#include <stormo/protocol/strads/virtual_rounds.h>
 
 namespace stormo::cli {
+
+/// The words of virtual time.
+struct VirtualTimeFlags {
+  std::string compute = "10ms";
+  double jitter = 0.1;
+  std::string latency = "100us";
+  std::vector<std::string> stragglers = {};  ///< "2:10x"
+};
+/// The options of all but the stragglers, with what is said of two of them.
+std::array<CLI::Option*, 3> add_virtual_time(CLI::App& command, VirtualTimeFlags& flags,
+                                             const char* compute, const char* latency);
+CLI::Option* add_stragglers(CLI::App& command, VirtualTimeFlags& flags);
+/// What they mean for so many workers; 0: not known. "2:10x" makes the last two 10 times as slow,
+/// further texts the workers before them.
+protocol::VirtualWorkers read_virtual_time(const VirtualTimeFlags& flags, int workers,
+                                           Wrong& wrong);
 
 /// The words of `stormo simulate`.
 struct SimulateArguments {
   std::string recipe;
   std::vector<std::string> overrides;
   int workers = 8;
-  std::vector<std::string> stragglers;  ///< "2:10x"
-  std::vector<std::string> policies;    ///< names, or "all"; none: as the recipe says
-  std::string compute = "10ms";
-  double jitter = 0.1;
-  std::string latency = "100us";
+  std::vector<std::string> policies;  ///< names, or "all"; none: as the recipe says
+  VirtualTimeFlags time;
   std::string times;  ///< folder of a record; empty: none
   bool pooled = false;
   std::vector<std::string> crashes;  ///< "3:250ms"
@@ -37,12 +55,7 @@ struct SimulateOptions {
 };
 
 /// Adds everything that is wrong to `wrong`, one line each.
-SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std::string>& wrong);
-
-/// By worker, how much slower it is: "2:10x" makes the last two 10 times as slow, further texts the
-/// workers before them. Adds what is wrong to `wrong`.
-std::vector<double> slowness_of(const std::vector<std::string>& stragglers, int workers,
-                                std::vector<std::string>& wrong);
+SimulateOptions to_simulate_options(const SimulateArguments& a, Wrong& wrong);
 
 /// async with fetch_every or push_every above 1. Not among simulated_policies().
 inline constexpr const char* kDownpour = "downpour";

@@ -144,15 +144,15 @@ Errors problems_of(const train::ParsedRecipe& parsed, const SimulateOptions& opt
 }
 
 /// Shows on a terminal how far a policy is.
-class Progress {
+class PolicyProgress {
  public:
-  Progress(std::string policy, std::int64_t gradients)
+  PolicyProgress(std::string policy, std::int64_t gradients)
       : policy_(std::move(policy)), gradients_(gradients), shows_(terminal_columns() > 0) {}
-  ~Progress() {
+  ~PolicyProgress() {
     if (shown_) std::fputs("\r\x1b[2K", stderr);
   }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  PolicyProgress(const PolicyProgress&) = delete;
+  PolicyProgress& operator=(const PolicyProgress&) = delete;
 
   void step(const train::SimulatedTraining::Step& step) {
     ++done_;
@@ -212,7 +212,7 @@ Result<SimulatedPolicy> run_policy(const std::string& policy, const train::Recip
   const auto start = WallClock::now();
   SimulatedPolicy p{.policy = policy};
   STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
-  Progress progress(p.policy, cluster.steps * cluster.workers);
+  PolicyProgress progress(p.policy, cluster.steps * cluster.workers);
   STORMO_ASSIGN_OR_RETURN(
       const train::SimulatedTraining trained,
       train::simulate_training(task, *data.train, options_with(recipe.train, policy), cluster,
@@ -279,7 +279,7 @@ int run_simulate(const SimulateArguments& words) {
       return say_failed(kSimulate, kExitUsage, {"--times: " + recorded.status().message()}, a.json);
     times = std::move(*recorded);
     a.workers = static_cast<int>(times.steps.size());
-    a.latency = "0s";  // the times have it
+    a.time.latency = "0s";  // the times have it
   }
   SimulateOptions options = to_simulate_options(a, wrong);
   options.cluster.times = std::move(times.steps);

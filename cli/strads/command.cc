@@ -4,7 +4,7 @@
 
 #include <cli/commands.h>
 #include <cli/recipe_file.h>
-#include <cli/strads/run.h>
+#include <cli/strads/program.h>
 #include <cli/strads/train.h>
 
 namespace stormo::cli {
@@ -40,26 +40,23 @@ void add_strads_train_arguments(CLI::App& command, Invocation& invocation,
                                 int (*run)(const StradsTrainArguments& a)) {
   command.footer(kTrainExamples);
   const auto a = std::make_shared<StradsTrainArguments>();
-  a->schedule.threshold = kNetThreshold;
+  a->threshold = kNetThreshold;
   take_recipe_names(
-      command.add_option("recipe", a->recipe, "Recipe, a TOML file, as of 'stormo train'"))
+      command.add_option("recipe", a->train.recipe, "Recipe, a TOML file, as of 'stormo train'"))
       ->required();
-  command.add_option("overrides", a->overrides, "key=value: changes to the recipe");
-  CountingOptions& o = a->common.counting;
-  o.add(command, "--rounds", a->rounds, "Rounds of the whole run; default: the recipe's steps",
-        from(1, kMostNumber));
-  o.add(command, "--units", a->units,
-        "Of a layer in a block: slices of a parameter along its first\ndimension",
-        from(1, kMostNumber));
-  add_schedule(command, a->common, a->schedule,
-               {.block = "block",
-                .in_turn = "all blocks in turn, --round of them",
-                .one_in_turn = false,
-                .every = "those of a pass over the\ndata"});
-  command.add_option("--checkpoint", a->checkpoint, "Folder of the checkpoints");
-  command.add_flag("--resume", a->resume, "Go on from the newest checkpoint");
-  command.add_flag("--overwrite", a->overwrite, "Begin anew in a folder that has checkpoints");
-  add_common(command, a->common, "Of draws of blocks");
+  command.add_option("overrides", a->train.overrides, "key=value: changes to the recipe");
+  a->add(command, "--rounds", a->rounds, "Rounds of the whole run; default: the recipe's steps",
+         from(1, kMostNumber));
+  a->add(command, "--units", a->units,
+         "Of a layer in a block: slices of a parameter along its first\ndimension",
+         from(1, kMostNumber));
+  add_schedule(command, *a, "block", "all blocks in turn, --round of them",
+               "those of a pass over the\ndata");
+  command.add_option("--checkpoint", a->train.checkpoint, "Folder of the checkpoints");
+  command.add_flag("--resume", a->train.resume, "Go on from the newest checkpoint");
+  command.add_flag("--overwrite", a->train.overwrite,
+                   "Begin anew in a folder that has checkpoints");
+  add_common(command, *a, "Of draws of blocks");
   command.callback([a, run, &invocation] { invocation.exit_code = run(*a); });
 }
 

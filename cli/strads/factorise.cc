@@ -6,8 +6,7 @@
 #include <utility>
 
 #include <cli/output_path.h>
-#include <cli/strads/run.h>
-#include <stormo/strads/data_files.h>
+#include <cli/strads/numbers_program.h>
 #include <stormo/strads/factorisation.h>
 #include <stormo/strads/made_data.h>
 
@@ -25,123 +24,113 @@ constexpr const char* kFactoriseExamples =
     "Every rank has rows of the matrix. Exit codes as of 'stormo strads lasso'. See "
     "docs/strads.md.";
 
-struct FactoriseArguments {
-  StradsArguments common;
-  std::string ratings;       // .npy file; empty: made data
-  strads::MadeRatings made;  // but for the seed
-  double lambda = 0.05;
-  int inner = 1;
-  std::int64_t passes = 10;
+class FactoriseProgram final : public NumbersProgram {
+ public:
+  static constexpr const char* kName = "factorise";
+  explicit FactoriseProgram(CLI::App& command);
+  void check(const StradsJob& job, Wrong& wrong) override;
+
+ protected:
+  Result<Made> make(int processes) override;
+  Status write_values(const strads::BlockValues& values) const override {
+    return strads::write_factors(a_.out, made_.rank, values);
+  }
+
+ private:
+  void check_elements(int processes, Wrong& wrong) const;
+  /// W, and H of each worker, and what is written of them.
+  double factor_bytes(std::int64_t rows, std::int64_t columns, int processes) const {
+    const int workers = a_.virtual_workers.value_or(processes);
+    return 8.0 * made_.rank *
+           (3 * static_cast<double>(rows) + 2 * static_cast<double>(columns) * workers);
+  }
+
+  std::string ratings_;       // .npy file; empty: made data
+  strads::MadeRatings made_;  // check() takes the seed
+  double lambda_ = 0.05;
+  int inner_ = 1;
+  std::int64_t passes_ = 10;
 };
 
-void check_factorise(const FactoriseArguments& a, std::vector<std::string>& wrong) {
-  const Need need = from(1, std::max<std::int64_t>(a.made.columns, 1));
-  if (a.ratings.empty() && !need.holds(static_cast<double>(a.made.known))) {
-    wrong.push_back(fmt::format("--known: {} {}", a.made.known, need.otherwise));
-  }
-  if (!a.ratings.empty()) {
-    const auto shape = shape_of("--ratings", a.ratings, 2, wrong);
-    if (shape && (shape->back() != 3 || shape->front() < 1)) {
-      wrong.emplace_back("--ratings: rows of three numbers are needed: row, column, value");
-    }
-  }
+FactoriseProgram::FactoriseProgram(CLI::App& command) : NumbersProgram(kName) {
+  auto* ratings = command.add_option(
+      "--ratings", ratings_, "The known elements, a .npy file [elements, 3]: row, column, value");
+  a_.add(command, "--rows", made_.rows, "Of made data", from(1, kMostNumber))->excludes(ratings);
+  a_.add(command, "--columns", made_.columns, "Of made data", from(1, kMostNumber))
+      ->excludes(ratings);
+  a_.add(command, "--known", made_.known, "Of made data: known elements of each row")
+      ->excludes(ratings);
+  a_.add(command, "--rank", made_.rank, "Factors", from(1, 10'000));
+  a_.add(command, "--lambda", lambda_, "Penalty", above_zero());
+  a_.add(command, "--inner", inner_, "Updates of each factor before the next one's turn",
+         from(1, 1000));
+  a_.add(command, "--passes", passes_, "Passes over all factors", from(1, 1'000'000));
+  command.add_option("-o,--out", a_.out, "Folder for W.npy and H.npy");
+  add_common(command, a_, kSeededData);
+}
+
+void FactoriseProgram::check(const StradsJob& job, Wrong& wrong) {
+  made_.seed = a_.schedule.seed;
+  check_elements(job.here, wrong);
   // of a file the rows are known only when it is read
-  check_common(a.common, nullptr, a.ratings.empty() ? a.made.rows : 0, wrong);
+  check_common(a_, job.workers, ratings_.empty() ? made_.rows : 0, wrong);
   constexpr std::array kFiles{"W.npy", "H.npy"};
-  const Status writable =
-      a.common.out.empty() ? Status() : check_output_folder(a.common.out, kFiles);
+  const Status writable = a_.out.empty() ? Status() : check_output_folder(a_.out, kFiles);
   if (!writable.ok()) wrong.push_back("--out " + writable.message());
 }
 
-/// W, and H of each worker, and what is written of them.
-double factor_bytes(const FactoriseArguments& a, std::int64_t rows, std::int64_t columns,
-                    int processes) {
-  const int workers = a.common.virtual_workers.value_or(processes);
-  return 8.0 * a.made.rank *
-         (3 * static_cast<double>(rows) + 2 * static_cast<double>(columns) * workers);
-}
-
-Status check_elements(const FactoriseArguments& a, int processes) {
+void FactoriseProgram::check_elements(int processes, Wrong& wrong) const {
   constexpr double kBytes = 64;  // of an element: read, of all rows, and in this rank's
-  if (!a.ratings.empty()) {
-    std::vector<std::string> said_by_check;
-    const auto shape = shape_of("--ratings", a.ratings, 2, said_by_check);
-    if (!shape) return {};
+  if (!ratings_.empty()) {
+    const auto shape = shape_of("--ratings", ratings_, 2, wrong);
+    if (!shape) return;
+    if (shape->back() != 3 || shape->front() < 1) {
+      wrong.emplace_back("--ratings: rows of three numbers are needed: row, column, value");
+    }
     const auto known = static_cast<double>(shape->front());
-    return check_memory(fmt::format("{:.3g} known elements", known), known * kBytes * processes);
+    return check_memory(fmt::format("{:.3g} known elements", known), known * kBytes * processes,
+                        wrong);
   }
-  const auto rows = static_cast<double>(a.made.rows), columns = static_cast<double>(a.made.columns);
-  const double known = rows * static_cast<double>(a.made.known);
-  const double making = 8.0 * a.made.rank * (rows + columns) * processes;  // the matrix's own
-  const double factors = factor_bytes(a, a.made.rows, a.made.columns, processes);
-  return check_memory(fmt::format("{:.3g} known elements and {} factors", known, a.made.rank),
-                      known * kBytes * processes + std::max(making, factors));
+  const Need need = from(1, std::max<std::int64_t>(made_.columns, 1));
+  if (!need.holds(static_cast<double>(made_.known))) {
+    wrong.push_back(fmt::format("--known: {} {}", made_.known, need.otherwise));
+  }
+  const auto rows = static_cast<double>(made_.rows), columns = static_cast<double>(made_.columns);
+  const double known = rows * static_cast<double>(made_.known);
+  const double making = 8.0 * made_.rank * (rows + columns) * processes;  // the matrix's own
+  check_memory(fmt::format("{:.3g} known elements and {} factors", known, made_.rank),
+               known * kBytes * processes +
+                   std::max(making, factor_bytes(made_.rows, made_.columns, processes)),
+               wrong);
 }
 
-Result<StradsProgram> make_program(const FactoriseArguments& a, int processes) {
-  strads::MadeRatings made = a.made;
-  made.seed = a.common.seed;
+Result<FactoriseProgram::Made> FactoriseProgram::make(int processes) {
   auto ratings =
-      a.ratings.empty() ? Result(strads::make_ratings(made)) : strads::read_ratings(a.ratings);
+      ratings_.empty() ? Result(strads::make_ratings(made_)) : strads::read_ratings(ratings_);
   if (!ratings.ok()) return ratings.status().within("--ratings");
   const std::int64_t rows = ratings->rows, columns = ratings->columns;
-  STORMO_RETURN_IF_ERROR(
-      check_memory(fmt::format("{} factors of {} rows and {} columns", made.rank, rows, columns),
-                   factor_bytes(a, rows, columns, processes)));
+  Wrong wrong;
+  check_memory(fmt::format("{} factors of {} rows and {} columns", made_.rank, rows, columns),
+               factor_bytes(rows, columns, processes), wrong);
+  STORMO_RETURN_IF_ERROR(as_status(wrong));
+  heading = fmt::format("{} x {}, {} elements known, rank {}, lambda {}", rows, columns,
+                        ratings->known.size(), made_.rank, lambda_);
+  const std::int64_t blocks = 2 * std::int64_t{made_.rank}, pass = blocks * inner_;
+  loop = {.rounds = passes_ * pass, .every = pass};
   const auto problem = std::make_shared<const FactorisationProblem>(
       FactorisationProblem{.ratings = std::move(*ratings),
-                           .rank = made.rank,
-                           .lambda = a.lambda,
-                           .seed = a.common.seed});
-  const std::int64_t pass = 2 * std::int64_t{made.rank} * a.inner;
-  return StradsProgram{
-      .heading = fmt::format("{} x {}, {} elements known, rank {}, lambda {}", rows, columns,
-                             problem->ratings.known.size(), made.rank, a.lambda),
-      .schedule = {.blocks = 2 * std::int64_t{made.rank},
-                   .rotation = Factorisation::rotation(made.rank, a.inner)},
-      .conflicts = nullptr,
-      .loop = {.rounds = a.passes * pass, .every = pass},
-      .worker = [problem](int worker,
-                          int workers) -> Result<std::unique_ptr<strads::BlockProgram>> {
-        STORMO_ASSIGN_OR_RETURN(auto part, Factorisation::make(*problem, worker, workers));
-        return std::unique_ptr<strads::BlockProgram>(std::move(part));
-      },
-      .facts = [problem] { return strads::identity_of(problem->ratings); },
-      .write =
-          [&a](const strads::BlockValues& values) {
-            return strads::write_factors(a.common.out, a.made.rank, values);
-          }};
+                           .rank = made_.rank,
+                           .lambda = lambda_,
+                           .seed = a_.schedule.seed});
+  return made<Factorisation>(
+      problem, {.blocks = blocks, .rotation = Factorisation::rotation(made_.rank, inner_)});
 }
 
 }  // namespace
 
 void add_factorise(CLI::App& strads, Invocation& invocation) {
-  CLI::App* command =
-      strads.add_subcommand("factorise", "Factors of a matrix with unknown elements");
-  command->footer(kFactoriseExamples);
-  const auto a = std::make_shared<FactoriseArguments>();
-  CountingOptions& o = a->common.counting;
-  auto* ratings = command->add_option(
-      "--ratings", a->ratings, "The known elements, a .npy file [elements, 3]: row, column, value");
-  o.add(*command, "--rows", a->made.rows, "Of made data", from(1, kMostNumber))->excludes(ratings);
-  o.add(*command, "--columns", a->made.columns, "Of made data", from(1, kMostNumber))
-      ->excludes(ratings);
-  o.add(*command, "--known", a->made.known, "Of made data: known elements of each row")
-      ->excludes(ratings);
-  o.add(*command, "--rank", a->made.rank, "Factors", from(1, 10'000));
-  o.add(*command, "--lambda", a->lambda, "Penalty", above_zero());
-  o.add(*command, "--inner", a->inner, "Updates of each factor before the next one's turn",
-        from(1, 1000));
-  o.add(*command, "--passes", a->passes, "Passes over all factors", from(1, 1'000'000));
-  command->add_option("-o,--out", a->common.out, "Folder for W.npy and H.npy");
-  add_common(*command, a->common, kSeededData);
-  command->callback([a, &invocation] {
-    const StradsMaker maker{.name = "factorise",
-                            .check = [&](auto& wrong) { check_factorise(*a, wrong); },
-                            .check_memory = [&](int n) { return check_elements(*a, n); },
-                            .make = [&](int n) { return make_program(*a, n); }};
-    invocation.exit_code = run_program(a->common, maker, invocation);
-  });
+  add_program<FactoriseProgram>(strads, invocation, "Factors of a matrix with unknown elements",
+                                kFactoriseExamples);
 }
 
 }  // namespace stormo::cli

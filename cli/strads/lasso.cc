@@ -6,9 +6,8 @@
 #include <utility>
 
 #include <cli/output_path.h>
-#include <cli/strads/run.h>
+#include <cli/strads/numbers_program.h>
 #include <stormo/launch/process/available_memory.h>
-#include <stormo/strads/data_files.h>
 #include <stormo/strads/lasso.h>
 #include <stormo/strads/made_data.h>
 #include <stormo/strads/npy_values.h>
@@ -29,154 +28,139 @@ constexpr const char* kLassoExamples =
     "one with as many ranks have equal updates in equal order, and equal results. Exit codes: 0\n"
     "done; 1 a failure, or the updates diverged; 2 usage or configuration. See docs/strads.md.";
 
-struct LassoArguments {
-  StradsArguments common;
-  ScheduleArguments schedule;
-  std::string x, y;             // .npy files; empty: made data
-  strads::MadeRegression made;  // but for nonzeros and seed
-  std::optional<std::int64_t> nonzeros;
-  double lambda = 0.1;  // of the largest that leaves a coefficient above 0
-  std::int64_t rounds = 100'000;
-  double tolerance = 1e-6;
+class LassoProgram final : public NumbersProgram {
+ public:
+  static constexpr const char* kName = "lasso";
+  explicit LassoProgram(CLI::App& command);
+  void check(const StradsJob& job, Wrong& wrong) override;
 
-  std::int64_t made_nonzeros() const { return nonzeros.value_or(made.rows); }
+ protected:
+  Result<Made> make(int processes) override;
+  Status write_values(const strads::BlockValues& values) const override {
+    return strads::write_npy(a_.out, std::vector{std::ssize(values.common)}, values.common);
+  }
+
+ private:
+  struct Size {
+    std::int64_t rows = 0;
+    double elements = 0;  // that are not 0, or in the file
+  };
+  std::optional<Size> size_of_x(Wrong& wrong) const;
+  Result<std::shared_ptr<const protocol::Conflicts>> conflicts_of(const strads::SparseColumns& x,
+                                                                  int processes) const;
+
+  std::string x_, y_;            // .npy files; empty: made data
+  strads::MadeRegression made_;  // check() takes nonzeros and seed
+  std::optional<std::int64_t> nonzeros_;
+  double lambda_ = 0.1;  // of the largest that leaves a coefficient above 0
+  std::int64_t most_rounds_ = 100'000;
+  double tolerance_ = 1e-6;
 };
 
-void check_lasso(const LassoArguments& a, std::vector<std::string>& wrong) {
-  std::int64_t rows = 0;  // not known
-  if (a.x.empty() != a.y.empty()) {
-    wrong.emplace_back("--x and --y: give both, or neither for made data");
-  } else if (a.x.empty()) {
-    rows = a.made.rows;
-    const Need need = from(1, std::max<std::int64_t>(rows, 1));
-    if (!need.holds(static_cast<double>(a.nonzeros.value_or(1)))) {
-      wrong.push_back(fmt::format("--nonzeros: {} {}", *a.nonzeros, need.otherwise));
-    }
-  } else if (const auto x = shape_of("--x", a.x, 2, wrong), y = shape_of("--y", a.y, 1, wrong);
-             x && y) {
-    rows = x->front();
-    const std::int64_t columns = x->back();
-    if (rows != y->front()) {
-      wrong.push_back(fmt::format("--y: it has {} rows, and --x {}", y->front(), rows));
-    }
-    if (rows < 1 || columns < 1 || rows > kMostNumber || columns > kMostNumber) {
-      wrong.push_back(fmt::format("--x: {} rows and {} columns are not from 1 to {}", rows, columns,
-                                  kMostNumber));
-    }
-  }
-  check_common(a.common, &a.schedule, rows, wrong);
-  const Status writable = a.common.out.empty() ? Status() : check_output_path(a.common.out);
-  if (!writable.ok()) wrong.push_back("--out " + writable.message());
+LassoProgram::LassoProgram(CLI::App& command) : NumbersProgram(kName) {
+  auto* x = command.add_option("--x", x_, "X, a .npy file [rows, columns]");
+  command.add_option("--y", y_, "y, a .npy file [rows]");
+  a_.add(command, "--rows", made_.rows, "Of made data", from(1, kMostNumber))->excludes(x);
+  a_.add(command, "--columns", made_.columns, "Of made data", from(1, kMostNumber))->excludes(x);
+  a_.add(command, "--nonzeros", nonzeros_, "Of made data: in each column; default: all rows")
+      ->excludes(x);
+  a_.add(command, "--group", made_.group,
+         "Of made data: columns that are correlated with each other", from(1, kMostNumber))
+      ->excludes(x);
+  a_.add(command, "--correlation", made_.correlation, "Of made data: within a group", from(0, 1))
+      ->excludes(x);
+  a_.add(command, "--lambda", lambda_,
+         "Penalty, as a part of the one at which all coefficients are 0",
+         {[](double v) { return v > 0 && v < 1; },
+          "is not between 0 and 1, where all coefficients are 0"});
+  add_schedule(command, a_, "column", "one column after the other",
+               "as many as have an update for\neach column on average, or more where --depth needs "
+               "it");
+  command.get_option("--round")->excludes(command.get_option("--cyclic"));  // has no effect
+  a_.add(command, "--rounds", most_rounds_, "Rounds, at most",
+         from(1, std::numeric_limits<std::int64_t>::max()));
+  a_.add(command, "--tolerance", tolerance_,
+         "Ends when the objective is certainly so near to its minimum, as a\npart of it",
+         above_zero());
+  command.add_option("-o,--out", a_.out, "File for the coefficients, .npy");
+  add_common(command, a_, kSeededData);
 }
 
-Status check_elements(const LassoArguments& a, int processes) {
+void LassoProgram::check(const StradsJob& job, Wrong& wrong) {
   constexpr double kBytes = 48;  // of an element: read, of all columns, and in this rank's rows
-  auto elements = static_cast<double>(a.made_nonzeros()) * static_cast<double>(a.made.columns);
-  if (!a.x.empty()) {
-    std::vector<std::string> said_by_check;
-    const auto shape = shape_of("--x", a.x, 2, said_by_check);
-    if (!shape) return {};
-    elements = static_cast<double>(shape->front()) * static_cast<double>(shape->back());
-  }
-  return check_memory(fmt::format("{:.3g} elements", elements), elements * kBytes * processes);
+  made_.nonzeros = nonzeros_.value_or(made_.rows);
+  made_.seed = a_.schedule.seed;
+  const std::optional<Size> size = size_of_x(wrong);
+  check_common(a_, job.workers, size ? size->rows : 0, wrong);
+  const Status writable = a_.out.empty() ? Status() : check_output_path(a_.out);
+  if (!writable.ok()) wrong.push_back("--out " + writable.message());
+  if (!size) return;
+  check_memory(fmt::format("{:.3g} elements", size->elements), size->elements * kBytes * job.here,
+               wrong);
 }
 
-Result<std::shared_ptr<const protocol::Conflicts>> conflicts_of(const LassoArguments& a,
-                                                                const strads::SparseColumns& x,
-                                                                int processes) {
-  if (!a.schedule.checks()) return std::shared_ptr<const protocol::Conflicts>();
+/// Nothing where it is not known.
+std::optional<LassoProgram::Size> LassoProgram::size_of_x(Wrong& wrong) const {
+  if (x_.empty() != y_.empty()) {
+    wrong.emplace_back("--x and --y: give both, or neither for made data");
+    return std::nullopt;
+  }
+  if (x_.empty()) {
+    const Need need = from(1, std::max<std::int64_t>(made_.rows, 1));
+    if (!need.holds(static_cast<double>(nonzeros_.value_or(1)))) {
+      wrong.push_back(fmt::format("--nonzeros: {} {}", *nonzeros_, need.otherwise));
+    }
+    return Size{made_.rows,
+                static_cast<double>(made_.nonzeros) * static_cast<double>(made_.columns)};
+  }
+  const auto x = shape_of("--x", x_, 2, wrong), y = shape_of("--y", y_, 1, wrong);
+  if (!x || !y) return std::nullopt;
+  const std::int64_t rows = x->front(), columns = x->back();
+  if (rows != y->front()) {
+    wrong.push_back(fmt::format("--y: it has {} rows, and --x {}", y->front(), rows));
+  }
+  if (rows < 1 || columns < 1 || rows > kMostNumber || columns > kMostNumber) {
+    wrong.push_back(fmt::format("--x: {} rows and {} columns are not from 1 to {}", rows, columns,
+                                kMostNumber));
+  }
+  return Size{rows, static_cast<double>(rows) * static_cast<double>(columns)};
+}
+
+Result<std::shared_ptr<const protocol::Conflicts>> LassoProgram::conflicts_of(
+    const strads::SparseColumns& x, int processes) const {
+  if (!a_.checks()) return std::shared_ptr<const protocol::Conflicts>();
   const double most =
       static_cast<double>(launch::available_memory()) / processes / strads::kBytesOfConflict;
-  auto pairs = strads::correlated_columns(x, a.schedule.threshold,
-                                          static_cast<std::int64_t>(std::min(most, 1e18)));
+  auto pairs =
+      strads::correlated_columns(x, a_.threshold, static_cast<std::int64_t>(std::min(most, 1e18)));
   if (pairs.ok()) return std::make_shared<const protocol::Conflicts>(std::move(*pairs));
   return invalid_argument(
       fmt::format("{}, which is all that memory holds; raise --threshold, or give --no-check",
                   pairs.status().message()));
 }
 
-Result<StradsProgram> make_program(const LassoArguments& a, int processes) {
-  strads::MadeRegression made = a.made;
-  made.nonzeros = a.made_nonzeros();
-  made.seed = a.common.seed;
-  auto read =
-      a.x.empty() ? Result(strads::make_regression(made)) : strads::read_regression(a.x, a.y);
+Result<LassoProgram::Made> LassoProgram::make(int processes) {
+  auto read = x_.empty() ? Result(strads::make_regression(made_)) : strads::read_regression(x_, y_);
   if (!read.ok()) return read.status().within("--x and --y");
-  read->lambda = a.lambda * strads::largest_lambda(read->x, read->y);
+  read->lambda = lambda_ * strads::largest_lambda(read->x, read->y);
   const auto problem = std::make_shared<const LassoProblem>(std::move(*read));
   const std::int64_t columns = problem->x.columns();
-  STORMO_ASSIGN_OR_RETURN(const auto conflicts, conflicts_of(a, problem->x, processes));
-  return StradsProgram{
-      .heading =
-          fmt::format("{} rows, {} columns, {} nonzeros, lambda {:.4g}; {} pairs in conflict",
-                      problem->x.rows(), columns, problem->x.nonzeros(), problem->lambda,
-                      conflicts ? conflicts->pairs() : 0),
-      .schedule = schedule_options(a.schedule, columns, a.common.seed, /*in_turn=*/1),
-      .conflicts = conflicts,
-      .loop = {.rounds = a.rounds,
-               .every = a.schedule.every.value_or(0),
-               .updates = columns,
-               .tolerance = a.tolerance},
-      .worker = [problem](int worker,
-                          int workers) -> Result<std::unique_ptr<strads::BlockProgram>> {
-        STORMO_ASSIGN_OR_RETURN(auto part, Lasso::make(*problem, worker, workers));
-        return std::unique_ptr<strads::BlockProgram>(std::move(part));
-      },
-      .facts = [problem] { return strads::identity_of(*problem); },
-      .write =
-          [&a](const strads::BlockValues& values) {
-            return strads::write_npy(a.common.out, std::vector{std::ssize(values.common)},
-                                     values.common);
-          }};
-}
-
-void add_data(CLI::App& command, LassoArguments& a) {
-  CountingOptions& o = a.common.counting;
-  auto* x = command.add_option("--x", a.x, "X, a .npy file [rows, columns]");
-  command.add_option("--y", a.y, "y, a .npy file [rows]");
-  o.add(command, "--rows", a.made.rows, "Of made data", from(1, kMostNumber))->excludes(x);
-  o.add(command, "--columns", a.made.columns, "Of made data", from(1, kMostNumber))->excludes(x);
-  o.add(command, "--nonzeros", a.nonzeros, "Of made data: in each column; default: all rows")
-      ->excludes(x);
-  o.add(command, "--group", a.made.group,
-        "Of made data: columns that are correlated with each other", from(1, kMostNumber))
-      ->excludes(x);
-  o.add(command, "--correlation", a.made.correlation, "Of made data: within a group", from(0, 1))
-      ->excludes(x);
-  o.add(command, "--lambda", a.lambda,
-        "Penalty, as a part of the one at which all coefficients are 0",
-        {[](double v) { return v > 0 && v < 1; },
-         "is not between 0 and 1, where all coefficients are 0"});
+  STORMO_ASSIGN_OR_RETURN(const auto conflicts, conflicts_of(problem->x, processes));
+  heading = fmt::format("{} rows, {} columns, {} nonzeros, lambda {:.4g}; {} pairs in conflict",
+                        problem->x.rows(), columns, problem->x.nonzeros(), problem->lambda,
+                        conflicts ? conflicts->pairs() : 0);
+  loop = {.rounds = most_rounds_,
+          .every = a_.every.value_or(0),
+          .updates = columns,
+          .tolerance = tolerance_};
+  return made<Lasso>(problem, schedule_options(a_, columns, /*in_turn=*/1), conflicts);
 }
 
 }  // namespace
 
 void add_lasso(CLI::App& strads, Invocation& invocation) {
-  CLI::App* command = strads.add_subcommand("lasso", "Regression with few nonzero coefficients");
-  command->footer(kLassoExamples);
-  const auto a = std::make_shared<LassoArguments>();
-  CountingOptions& o = a->common.counting;
-  add_data(*command, *a);
-  add_schedule(*command, a->common, a->schedule,
-               {.block = "column",
-                .in_turn = "one column after the other",
-                .one_in_turn = true,
-                .every = "as many as have an update for\neach column on average, or more where "
-                         "--depth needs it"});
-  o.add(*command, "--rounds", a->rounds, "Rounds, at most",
-        from(1, std::numeric_limits<std::int64_t>::max()));
-  o.add(*command, "--tolerance", a->tolerance,
-        "Ends when the objective is certainly so near to its minimum, as a\npart of it",
-        above_zero());
-  command->add_option("-o,--out", a->common.out, "File for the coefficients, .npy");
-  add_common(*command, a->common, kSeededData);
-  command->callback([a, &invocation] {
-    const StradsMaker maker{.name = "lasso",
-                            .check = [&](auto& wrong) { check_lasso(*a, wrong); },
-                            .check_memory = [&](int n) { return check_elements(*a, n); },
-                            .make = [&](int n) { return make_program(*a, n); }};
-    invocation.exit_code = run_program(a->common, maker, invocation);
-  });
+  add_program<LassoProgram>(strads, invocation, "Regression with few nonzero coefficients",
+                            kLassoExamples);
 }
 
 }  // namespace stormo::cli

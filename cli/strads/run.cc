@@ -1,154 +1,120 @@
-#include <cli/strads/run.h>
-
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <utility>
+#include <csignal>
 
 #include <cli/engine.h>
+#include <cli/plan/output.h>
+#include <cli/strads/program.h>
+#include <cli/train/report.h>
+#include <stormo/base/printable.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/launch/host_spec.h>
-#include <stormo/strads/data_files.h>
-#include <stormo/strads/round_plan.h>
+#include <nlohmann/json.hpp>
 
 namespace stormo::cli {
 namespace {
 
-using Wrong = std::vector<std::string>;
+std::string command_of(const StradsProgram& p) { return std::string("strads ") + p.name; }
 
-int exit_code_of_run(const Status& status) {
-  const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kRefused;
-  return usage ? kExitUsage : kExitFailed;
+/// Returns the exit code.
+int say(const StradsProgram& p, const Status& why) {
+  fmt::print(stderr, "stormo {}: {}\n", command_of(p), message_text(why.message()));
+  return exit_code_of(why);
 }
 
-int fail_strads(const char* name, const Status& status) {
-  fmt::print(stderr, "stormo strads {}: {}\n", name, status.message());
-  return exit_code_of_run(status);
+void say_how_to_go_on(StradsProgram& p) {
+  fmt::print(stderr, "{}\n", how_to_continue(p.saved(), command_of(p).c_str()));
 }
 
-/// Of the ranks that -n and -H ask for, those that are certainly on this host.
-int ranks_here(const LaunchFlags& flags) {
-  Wrong said_by_check;
-  int ranks = 0;
-  for (const launch::HostShare& share : place_of_ranks(flags, said_by_check)) {
-    if (launch::is_this_host(share.name)) ranks += share.ranks;
-  }
-  return ranks;
+/// Says why there is no run, or no end of it; returns the exit code.
+int end_with(const Status& failure, StradsProgram& p, comm::Communicator& group, bool launched) {
+  const bool saved = failure.code() == Code::kPeerLost && !p.saved().empty();
+  const bool refused = failure.code() == Code::kRefused;
+  const bool is_first = group.rank() == 0;
+  // a launcher of ours shows what rank 0 says, and ends all ranks: this one is leaving, and must
+  // have said why. All know what all refuse, but the logs of other hosts may be elsewhere.
+  if (saved || is_first) std::signal(SIGTERM, SIG_IGN);
+  if (is_first || (!launched && (group.local_rank() == 0 || !refused))) say(p, failure);
+  if (saved && is_first && !launched) say_how_to_go_on(p);
+  if (group.size() > 1 && !refused) group.fail(failure);  // else the others learn no cause
+  return saved ? kExitSaved : exit_code_of(failure);
 }
 
-/// A program whose workers are ready, without its data.
-struct ReadyProgram {
-  StradsProgram program;
-  strads::RoundsRun rounds;
-  std::vector<comm::Fact> facts;  // of the data
-};
-
-/// Prints the plan of so many workers; returns the exit code.
-int dry_run(const StradsArguments& a, const StradsMaker& maker, int workers) {
-  const auto plan = [&]() -> Result<plan::StepPlan> {
-    STORMO_ASSIGN_OR_RETURN(const StradsProgram program, maker.make(1));
-    STORMO_ASSIGN_OR_RETURN(const auto worker, program.worker(0, workers));
-    return strads::round_plan(worker->variables(), workers, program.schedule, program.loop);
-  }();
-  if (!plan.ok()) return fail_strads(maker.name, plan.status());
-  print_round_plan(*plan, a.json);
-  return kExitOk;
-}
-
-/// In virtual time this process has all workers.
-Result<ReadyProgram> make_ready(comm::Communicator& world, const StradsArguments& a,
-                                const StradsMaker& maker) {
-  STORMO_ASSIGN_OR_RETURN(StradsProgram program, maker.make(world.local_size()));
-  STORMO_ASSIGN_OR_RETURN(auto workers,
-                          strads::Workers::make(world, a.virtual_workers, program.worker));
-  std::vector<comm::Fact> facts;
-  if (world.size() > 1) facts = program.facts();
-  program.worker = nullptr;  // both hold the data
-  program.facts = nullptr;
-  STORMO_ASSIGN_OR_RETURN(
-      auto rounds, strads::begin_rounds(std::move(workers), program.schedule, program.conflicts,
-                                        program.loop, virtual_cluster(a)));
-  return ReadyProgram{std::move(program), std::move(rounds), std::move(facts)};
-}
-
-/// All that can be refused before the first round, by all ranks together.
-Result<ReadyProgram> agree_and_make_ready(comm::Communicator& world, const StradsArguments& a,
-                                          const StradsMaker& maker) {
+/// `is_rank`: a launcher has started it, so nothing is checked yet.
+int run_in(comm::Communicator& group, StradsProgram& p, bool is_rank, bool launched) {
+  const bool is_first = group.rank() == 0;
+  Wrong wrong;
+  if (is_rank) p.check({group.size(), group.local_size(), is_first && !launched}, wrong);
   // no rank takes memory before all have looked how much there is
-  std::vector<comm::Fact> options = a.counting.facts();
-  options.insert(options.begin(), {"program", maker.name});
-  STORMO_RETURN_IF_ERROR(
-      comm::check_agreement(world, std::move(options), maker.check_memory(world.local_size())));
-  Result<ReadyProgram> ready = make_ready(world, a, maker);
-  STORMO_RETURN_IF_ERROR(comm::check_agreement(
-      world, ready.ok() ? std::move(ready->facts) : std::vector<comm::Fact>(), ready.status()));
-  return ready;
+  Status ready = comm::check_agreement(group, wrong.empty() ? p.facts() : std::vector<comm::Fact>(),
+                                       as_status(wrong));
+  if (ready.ok()) ready = p.begin(group);
+  const Result<bool> converges = ready.ok() ? run_and_report(p, is_first) : Result<bool>(ready);
+  if (converges.ok()) return *converges ? kExitOk : kExitFailed;
+  if (converges.status().code() != Code::kInterrupted) {
+    return end_with(converges.status(), p, group, launched);
+  }
+  if (is_first) say_how_to_go_on(p);
+  return 128 + p.signal;
 }
 
-Result<bool> run(ReadyProgram ready, const StradsArguments& a, bool speaks) {
-  const StradsProgram& program = ready.program;
-  const int workers = ready.rounds.workers().count();
-  if (speaks && !a.json) {
-    fmt::print("{}; {} worker{}\n\n", program.heading, workers, workers == 1 ? "" : "s");
+/// Prints the plan; returns the exit code.
+int dry_run(StradsProgram& p, int workers) {
+  const Result<plan::StepPlan> plan = p.plan(workers);
+  if (!plan.ok()) return say(p, plan.status());
+  const std::string text = to_text(*plan);
+  if (p.words.json) {
+    print_json(nlohmann::ordered_json{{"event", "dry_run"}, {"plan", text}});
+  } else {
+    fmt::print("{}", text);
   }
-  strads::BlockValues all;
-  const StradsEnd end{.values_hash = [&]() -> Result<std::uint64_t> {
-    STORMO_ASSIGN_OR_RETURN(all, ready.rounds.workers().values());
-    return strads::hash_of(all.common, strads::hash_of(all.rows));
-  }};
-  STORMO_ASSIGN_OR_RETURN(const bool converges,
-                          run_and_report(ready.rounds, program.loop, {}, end, a.json, speaks));
-  if (speaks && converges && !a.out.empty()) STORMO_RETURN_IF_ERROR(program.write(all));
-  return converges;
-}
-
-int run_as_rank(const transport::Rendezvous& place, const StradsArguments& a,
-                const StradsMaker& maker) {
-  const auto world = join_world("stormo", place);
-  if (!world.ok()) return fail_strads(maker.name, world.status());
-  comm::Communicator& group = **world;
-  Result<ReadyProgram> ready = agree_and_make_ready(group, a, maker);
-  if (!ready.ok()) {
-    // all ranks know what all of them refuse; the logs of other hosts may be elsewhere
-    const bool speaks_for_host = place.source != "stormo" && group.local_rank() == 0;
-    const bool speaks = group.rank() == 0 || speaks_for_host || !group.status().ok();
-    if (speaks) (void)fail_strads(maker.name, ready.status());
-    // a launcher ends all ranks as soon as one has ended: not before this is said
-    (void)group.finalize(Deadline::never());
-    return exit_code_of_run(ready.status());
-  }
-  const Result<bool> converges = run(std::move(*ready), a, group.rank() == 0);
-  if (!converges.ok()) {
-    group.fail(converges.status());  // else the others learn only that this rank has left
-    return fail_strads(maker.name, converges.status());
-  }
-  const Status left = group.finalize(Deadline::never());
-  if (!left.ok()) return fail_strads(maker.name, left);
-  return *converges ? kExitOk : kExitFailed;
+  return kExitOk;
 }
 
 }  // namespace
 
-int run_program(const StradsArguments& a, const StradsMaker& maker, const Invocation& invocation) {
+int StradsProgram::join(const transport::Rendezvous& place,
+                        const std::function<int(comm::Communicator&)>& run) {
+  const auto world = join_world("stormo", place);
+  if (!world.ok()) return say(*this, world.status());
+  const int code = run(**world);
+  const Status left = (*world)->finalize(Deadline::never());
+  return code != kExitOk || left.ok() ? code : say(*this, left);
+}
+
+int StradsProgram::launch(const Invocation& invocation) const {
+  return launch_copies(words.launch, invocation, "strads");
+}
+
+std::vector<comm::Fact> StradsProgram::facts() const {
+  std::vector<comm::Fact> facts = {{"program", name}};
+  for (const auto& row : words.rows) facts.push_back({row.flag, row.text()});
+  return facts;
+}
+
+int run_program(StradsProgram& p, const Invocation& invocation) {
+  const StradsArguments& a = p.words;
   const bool simulates = a.virtual_workers.has_value();
   const auto place = simulates ? Result(transport::Rendezvous()) : find_place("stormo", a.launch);
-  if (!place.ok()) return fail_strads(maker.name, place.status());
+  if (!place.ok()) return say(p, place.status());
   const bool is_rank = place->source != "none";
-  if (a.dry_run && place->rank != 0) return kExitOk;  // the first rank says what the job would do
+  const auto run = [&] {
+    return p.join(*place, [&](comm::Communicator& group) {
+      const int code = run_in(group, p, is_rank, place->source == "stormo");
+      p.end();
+      return code;
+    });
+  };
+  if (is_rank && !a.dry_run) return run();
+  if (place->rank != 0) return kExitOk;  // the first rank says what the job would do
   Wrong wrong;
-  maker.check(wrong);
-  if (!is_rank || a.dry_run) {  // ranks look at the memory of their host together
-    const int here = is_rank ? place->local_size : ranks_here(a.launch);
-    const Status enough = maker.check_memory(simulates ? 1 : here);
-    if (!enough.ok()) wrong.push_back(enough.message());
+  StradsJob job{.workers = place->size, .here = place->local_size};
+  if (!is_rank) {
+    job = {.workers = workers_of(a, wrong), .here = simulates ? 1 : a.launch.ranks_here()};
   }
-  static_cast<void>(to_launch_options(a.launch, wrong));
-  if (!wrong.empty()) {
-    return fail_strads(maker.name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
-  }
-  if (a.dry_run) return dry_run(a, maker, is_rank ? place->size : workers_of(a, wrong));
-  if (is_rank || simulates || !a.launch.wants_launch()) return run_as_rank(*place, a, maker);
-  return launch_copies(a.launch, invocation, "strads");
+  p.check(job, wrong);
+  if (!wrong.empty()) return say_failed(command_of(p).c_str(), kExitUsage, wrong, false);
+  if (a.dry_run) return dry_run(p, job.workers);
+  return simulates || !a.launch.wants_launch() ? run() : p.launch(invocation);
 }
 
 }  // namespace stormo::cli

@@ -2,10 +2,16 @@
 
 #include <CLI/App.hpp>
 
-#include <cli/commands.h>
 #include <cli/strads/options.h>
+#include <cli/train/arguments.h>
 
 namespace stormo::cli {
+
+struct StradsTrainArguments : StradsArguments {
+  TrainArguments train;                ///< recipe, overrides, checkpoint, resume, overwrite
+  std::optional<std::int64_t> rounds;  ///< default: steps of the recipe
+  std::int64_t units = 1;              ///< see train::BlockTrainingOptions
+};
 
 /// Adds the words of `stormo strads train` to `command`; `run` makes its exit code of them.
 void add_strads_train_arguments(CLI::App& command, Invocation& invocation,

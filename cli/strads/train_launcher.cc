@@ -11,16 +11,15 @@
 namespace stormo::cli {
 
 int run_strads_train(const StradsTrainArguments& a) {
-  const auto place = place_in_job(a.common.launch);
+  const auto place = place_in_job(a.launch);
   const bool alone = place.ok() && place->source == "none";
   // what is wrong with the flags is told by the check
-  if (!alone || a.common.dry_run || a.common.virtual_workers || !a.common.launch.wants_launch())
-    return hand_over();
+  if (!alone || a.dry_run || a.virtual_workers || !a.launch.wants_launch()) return hand_over();
   std::vector<std::string> said_by_check;
-  launch::LaunchOptions options = to_launch_options(a.common.launch, said_by_check);
+  launch::LaunchOptions options = to_launch_options(a.launch, said_by_check);
   options.output = launch::OutputMode::kRaw;
   return check_and_launch("strads train", kCheckStradsCommand, std::move(options),
-                          a.common.launch.ranks_here(), [](int code, const std::string& why) {
+                          a.launch.ranks_here(), [](int code, const std::string& why) {
                             fmt::print(stderr, "stormo strads train: {}\n", why);
                             return code;
                           });

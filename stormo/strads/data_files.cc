@@ -86,7 +86,8 @@ std::vector<comm::Fact> identity_of(const LassoProblem& problem) {
           {"y", fmt::format("hash {:016x}", hash_of(problem.y))}};
 }
 
-std::vector<comm::Fact> identity_of(const Ratings& ratings) {
+std::vector<comm::Fact> identity_of(const FactorisationProblem& problem) {
+  const Ratings& ratings = problem.ratings;
   std::uint64_t hash = hash_of({});
   for (const auto& [row, column, value] : ratings.known) {
     hash = hash_of(std::array{static_cast<double>(row), static_cast<double>(column), value}, hash);

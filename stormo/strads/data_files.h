@@ -7,8 +7,8 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/strads/block_program.h>
+#include <stormo/strads/factorisation.h>
 #include <stormo/strads/lasso.h>
-#include <stormo/strads/ratings.h>
 
 namespace stormo::strads {
 
@@ -25,6 +25,6 @@ Status write_factors(const std::string& folder, std::int64_t rank, const BlockVa
 std::uint64_t hash_of(std::span<const double> values, std::uint64_t basis = 0xcbf29ce484222325ull);
 /// Size and hash of data, to compare those of ranks. Cost: all data once.
 std::vector<comm::Fact> identity_of(const LassoProblem& problem);
-std::vector<comm::Fact> identity_of(const Ratings& ratings);
+std::vector<comm::Fact> identity_of(const FactorisationProblem& problem);
 
 }  // namespace stormo::strads

@@ -191,7 +191,7 @@ class StradsTrainTest(TrainTest):
             (("--virtual", "2", "-n", "2"), ("--virtual: workers are simulated in one process",)),
             (("--virtual", "2", "--stragglers", "3:2x", "--jitter", "1"), ("--stragglers", "--jitter: 1")),
             (("--cyclic", "--depth", "1"), ("--depth: a cycle",)),
-            (("--resume",), ("--resume: the recipe names no folder",)),
+            (("--resume",), ("checkpoint.directory: --resume needs the folder",)),
             (("--resume", "--checkpoint", "none"), ("none",)),
             ((*SAVED,), ("--overwrite",)),
             ((*SAVED, "--resume", "--overwrite"), ("give one",)),

@@ -95,30 +95,31 @@ Status check_schedule(const checkpoint::Manifest& manifest, const std::string& s
 }  // namespace
 
 BlockCheckpoint::BlockCheckpoint(comm::Communicator& world, torch::nn::Module& module,
-                                 BlockCheckpointOptions options)
-    : world_(world), module_(module), options_(std::move(options)) {}
+                                 const TrainerOptions& options, std::string schedule)
+    : world_(world), module_(module), options_(options), schedule_(std::move(schedule)) {}
 
-Status BlockCheckpoint::check(const BlockCheckpointOptions& options) {
-  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::newest_checkpoint(options.directory));
+Status BlockCheckpoint::check(const std::string& directory, const std::string& schedule) {
+  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::newest_checkpoint(directory));
   STORMO_ASSIGN_OR_RETURN(const auto manifest, checkpoint::check_checkpoint(path, false));
-  return check_schedule(manifest, options.schedule).within(path);
+  return check_schedule(manifest, schedule).within(path);
 }
 
 Status BlockCheckpoint::begin_on_rank_0() {
   STORMO_RETURN_IF_ERROR(check_names(named_state(module_)));
-  STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(options_.directory));
-  STORMO_RETURN_IF_ERROR(lock_.take(options_.directory, Deadline::after(kEndOfRun)));
+  STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(options_.checkpoint.directory));
+  STORMO_RETURN_IF_ERROR(lock_.take(options_.checkpoint.directory, Deadline::after(kEndOfRun)));
   if (options_.resume) return {};
-  STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(options_.directory, options_.overwrite));
+  STORMO_ASSIGN_OR_RETURN(run_,
+                          checkpoint::begin_run(options_.checkpoint.directory, options_.overwrite));
   return {};
 }
 
 // On rank 0.
 Status BlockCheckpoint::load(BlockState& state) {
   STORMO_ASSIGN_OR_RETURN(const std::string path,
-                          checkpoint::newest_checkpoint(options_.directory));
+                          checkpoint::newest_checkpoint(options_.checkpoint.directory));
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(path));
-  STORMO_RETURN_IF_ERROR(check_schedule(reader.manifest(), options_.schedule).within(path));
+  STORMO_RETURN_IF_ERROR(check_schedule(reader.manifest(), schedule_).within(path));
   STORMO_RETURN_IF_ERROR(read_all_into(reader, named_state(module_)).within(path));
   STORMO_ASSIGN_OR_RETURN(const TensorMap tensors, read_optimizer_state(reader));
   Result<BlockState> loaded = from_tensors(tensors);
@@ -152,7 +153,7 @@ Result<std::string> BlockCheckpoint::save(const BlockState& state) {
                                 .name = options_.name,
                                 .recipe_json = options_.recipe_json,
                                 .preprocessing_json = options_.preprocessing_json,
-                                .state_json = nlohmann::json{{kSchedule, options_.schedule}}.dump(),
+                                .state_json = nlohmann::json{{kSchedule, schedule_}}.dump(),
                                 .torch_version = TORCH_VERSION,
                                 .run = run_};
   Status taken;
@@ -162,8 +163,9 @@ Result<std::string> BlockCheckpoint::save(const BlockState& state) {
     taken = add_pieces(all, snapshot.pieces);
   }
   return checkpoint::save_checkpoint(
-      world_, options_.directory,
-      taken.ok() ? Result<checkpoint::Snapshot>(std::move(snapshot)) : taken, options_.keep);
+      world_, options_.checkpoint.directory,
+      taken.ok() ? Result<checkpoint::Snapshot>(std::move(snapshot)) : taken,
+      options_.checkpoint.keep);
 }
 
 }  // namespace stormo::train

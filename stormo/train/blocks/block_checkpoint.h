@@ -12,6 +12,7 @@
 #include <stormo/checkpoint/format/run_identity.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/protocol/strads/scheduler.h>
+#include <stormo/train/options.h>
 
 namespace stormo::train {
 
@@ -25,34 +26,26 @@ struct BlockState {
   bool operator==(const BlockState&) const = default;
 };
 
-struct BlockCheckpointOptions {
-  std::string directory;
-  int keep = 2;  ///< newest checkpoints that stay
-  bool resume = false, overwrite = false;
-  std::string name, recipe_json, preprocessing_json;  ///< of the manifest
-  /// How blocks are cut and chosen; a run goes on only with the same text.
-  std::string schedule;
-};
-
 /// Checkpoints of a training by blocks, in the format of all checkpoints (docs/checkpoints.md):
 /// what reads those of `stormo train` reads these. Weights of blocks, conflicts and counts are
 /// tensors "optimizer.blocks.*". Rank 0 writes all of it; others need not see the folder.
 class BlockCheckpoint {
  public:
-  /// `world` and `module` are borrowed.
+  /// `world`, `module` and `options` are borrowed. `schedule`: how blocks are cut and chosen; a run
+  /// goes on only with the same text.
   BlockCheckpoint(comm::Communicator& world, torch::nn::Module& module,
-                  BlockCheckpointOptions options);
+                  const TrainerOptions& options, std::string schedule);
 
-  /// A collective; call once. Begins a run in the folder, or, with `resume`, gives the module the
-  /// values of the newest checkpoint on every rank, and returns the state. Locks the folder until
-  /// this is destroyed. kInvalidArgument for a folder of another run, and for a checkpoint that
-  /// training by blocks has not written, or with another schedule.
+  /// A collective; call once. Begins a run in the folder, or, with options.resume, gives the module
+  /// the values of the newest checkpoint on every rank, and returns the state. Locks the folder
+  /// until this is destroyed. kInvalidArgument for a folder of another run, and for a checkpoint
+  /// that training by blocks has not written, or with another schedule.
   Result<std::optional<BlockState>> begin();
   /// A collective: the path of a checkpoint; blocks until it is on the disk.
   Result<std::string> save(const BlockState& state);
-  /// OK if a run with these options can go on: what begin() with `resume` checks. Reads the
+  /// OK if a run with this schedule can go on in the folder: what begin() checks. Reads the
   /// manifest of the newest checkpoint.
-  static Status check(const BlockCheckpointOptions& options);
+  static Status check(const std::string& directory, const std::string& schedule);
 
  private:
   Status begin_on_rank_0();
@@ -60,7 +53,8 @@ class BlockCheckpoint {
 
   comm::Communicator& world_;
   torch::nn::Module& module_;
-  BlockCheckpointOptions options_;
+  const TrainerOptions& options_;
+  std::string schedule_;
   checkpoint::RunLock lock_;
   checkpoint::RunIdentity run_;  // on rank 0
 };

@@ -34,20 +34,20 @@ Result<std::unique_ptr<BlockRun>> BlockRun::begin(comm::Communicator& world,
                                                   const data::Dataset& data,
                                                   BlockRunOptions options) {
   std::unique_ptr<BlockRun> run(new BlockRun);
-  run->save_every_ = options.save_every;
+  run->save_every_ = options.train.checkpoint.every;
   torch::nn::Module& module = *tasks.front().module;
   std::optional<int> simulated;
   if (options.simulated) simulated = static_cast<int>(tasks.size());
   const auto make = [&](int worker, int count) -> Result<std::unique_ptr<strads::BlockProgram>> {
     Task& task = tasks[simulated ? static_cast<std::size_t>(worker) : 0];
     STORMO_ASSIGN_OR_RETURN(
-        auto program, BlockTraining::make(std::move(task), data, options.training, worker, count));
+        auto program, BlockTraining::make(std::move(task), data, options.blocks, worker, count));
     return std::unique_ptr<strads::BlockProgram>(std::move(program));
   };
   STORMO_ASSIGN_OR_RETURN(auto workers, strads::Workers::make(world, simulated, make));
   std::optional<BlockState> state;
-  if (!options.checkpoint.directory.empty()) {
-    run->checkpoint_.emplace(world, module, std::move(options.checkpoint));
+  if (!options.train.checkpoint.directory.empty()) {
+    run->checkpoint_.emplace(world, module, options.train, std::move(options.schedule_text));
     STORMO_ASSIGN_OR_RETURN(state, run->checkpoint_->begin());
   }
   for (const auto& program : workers.here()) {

@@ -18,14 +18,14 @@
 namespace stormo::train {
 
 struct BlockRunOptions {
-  BlockTrainingOptions training;
+  const TrainerOptions& train;  ///< borrowed; without a folder of checkpoints none are written
+  BlockTrainingOptions blocks;
   /// How so many blocks are chosen.
   std::function<protocol::ScheduleOptions(std::int64_t blocks)> schedule;
   std::optional<double> threshold;  ///< of conflicts; nothing: no check
   strads::LoopOptions loop;         ///< for the plan
   std::optional<protocol::VirtualWorkers> simulated = {};
-  BlockCheckpointOptions checkpoint;  ///< without a directory: none are written
-  std::int64_t save_every = 0;        ///< rounds between checkpoints; 0: only at the end
+  std::string schedule_text;  ///< of checkpoints, see BlockCheckpoint
 };
 
 /// Training by blocks, from its beginning or from a checkpoint on.

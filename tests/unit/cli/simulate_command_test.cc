@@ -41,9 +41,10 @@ TEST(SimulateOptions, Defaults) {
 }
 
 TEST(SimulateOptions, StragglersAreTheLastWorkers) {
-  const SimulateOptions o = options_of({.workers = 6, .stragglers = {"2:10x", "1:2.5x", "1:0.5x"}});
+  const SimulateOptions o =
+      options_of({.workers = 6, .time = {.stragglers = {"2:10x", "1:2.5x", "1:0.5x"}}});
   EXPECT_THAT(o.cluster.slowness, ElementsAre(1, 1, 0.5, 2.5, 10, 10));
-  const SimulateOptions all = options_of({.workers = 2, .stragglers = {"2:3x"}});
+  const SimulateOptions all = options_of({.workers = 2, .time = {.stragglers = {"2:3x"}}});
   EXPECT_THAT(all.cluster.slowness, ElementsAre(3, 3));
 }
 
@@ -79,11 +80,11 @@ TEST(SimulateOptions, LossesOfMessagesAndServers) {
 TEST(SimulateOptions, EverythingWrongIsListedTogether) {
   const std::vector<std::string> wrong =
       wrong_with({.workers = 3,
-                  .stragglers = {"2", "x:2x", "1:0x", "0:2x", "1:nanx", "2:10", "4:2x"},
                   .policies = {"sync", "asynch"},
-                  .compute = "0s",
-                  .jitter = 1,
-                  .latency = "1 day",
+                  .time = {.compute = "0s",
+                           .jitter = 1,
+                           .latency = "1 day",
+                           .stragglers = {"2", "x:2x", "1:0x", "0:2x", "1:nanx", "2:10", "4:2x"}},
                   .crashes = {"3:1s", "1", "-1:1s", "1:1x"}});
   EXPECT_EQ(wrong.size(), 15u);
   std::string text;
@@ -102,7 +103,7 @@ TEST(SimulateOptions, EverythingWrongIsListedTogether) {
   EXPECT_THAT(wrong_with({.workers = 513}), ElementsAre(HasSubstr("from 1 to 512")));
   EXPECT_THAT(wrong_with({.workers = 2, .crashes = {"0:1s", "1:1s"}}),
               ElementsAre("--crash: no worker is left"));
-  EXPECT_THAT(wrong_with({.jitter = std::numeric_limits<double>::quiet_NaN()}),
+  EXPECT_THAT(wrong_with({.time = {.jitter = std::numeric_limits<double>::quiet_NaN()}}),
               ElementsAre(HasSubstr("--jitter")));
 }
 

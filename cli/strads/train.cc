@@ -1,0 +1,259 @@
+// `stormo strads train`: a rank, or all workers in virtual time.
+#include <cli/strads/train.h>
+
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <cli/engine.h>
+#include <cli/output_path.h>
+#include <cli/strads/program.h>
+#include <cli/train/arguments.h>
+#include <cli/train/check.h>
+#include <cli/train/report.h>
+#include <stormo/base/printable.h>
+#include <stormo/launch/process/available_memory.h>
+#include <stormo/strads/round_plan.h>
+#include <stormo/train/blocks/block_recipe.h>
+#include <stormo/train/blocks/block_run.h>
+#include <stormo/train/evaluation/evaluate.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/run/run_facts.h>
+#include <stormo/train/run/stop_signal.h>
+#include <stormo/train/state/checkpoint.h>
+#include <stormo/train/world/init.h>
+
+namespace stormo::cli {
+namespace {
+
+/// The recipe with what the command line changes of it.
+train::ParsedRecipe recipe_of(const StradsTrainArguments& a) {
+  TrainArguments as_train = a.train;
+  if (a.rounds) as_train.overrides.push_back("train.steps=" + std::to_string(*a.rounds));
+  return recipe_of(as_train);
+}
+
+/// A collective: the signal by which a rank was told to stop; 0: none was.
+Result<int> signal_of_any_rank(comm::Communicator& world) {
+  std::int64_t told = train::StopSignal::received();
+  if (told == 0 && train::StopSignal::take_usr1()) told = SIGUSR1;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
+  STORMO_RETURN_IF_ERROR(world.all_gather({&told, 1, DType::kInt64}, all));
+  return static_cast<int>(std::ranges::max(all));
+}
+
+void warn(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) fmt::print(stderr, "warning: {}\n", printable(line));
+}
+
+class NetProgram final : public StradsProgram {
+ public:
+  explicit NetProgram(const StradsTrainArguments& a)
+      : StradsProgram("train", a), a_(a), parsed_(recipe_of(a)), options_(parsed_.recipe.train) {
+    set_access(parsed_.recipe.access);
+  }
+
+  void check(const StradsJob& job, Wrong& wrong) override;
+  std::vector<comm::Fact> facts() const override;
+  Result<plan::StepPlan> plan(int workers) override;
+  int join(const transport::Rendezvous& place,
+           const std::function<int(comm::Communicator&)>& run) override {
+    World world = stormo::init(join_world("stormo", place).take_or_throw(),
+                               static_cast<int>(parsed_.recipe.threads));
+    return run(world);
+  }
+  int launch(const Invocation&) const override {
+    return say_failed("strads train", kExitUsage, {"'stormo' starts ranks; this part of it is one"},
+                      false);
+  }
+  Status begin(comm::Communicator& world) override;
+  void end() override { run_.reset(); }
+  strads::RoundsRun& rounds() override { return run_->rounds(); }
+  Result<std::uint64_t> values_hash() override {
+    return std::stoull(train::weights_hash(train::named_state(*task_.module)), nullptr, 16);
+  }
+  Result<Figures> figures() override;
+  std::string saved() override { return run_ ? run_->last_saved() : ""; }
+  const std::string& checkpoints() const { return options_.checkpoint.directory; }
+
+ private:
+  void check_module(int workers, Wrong& wrong) const;
+  /// How blocks are cut and chosen, as flags: what a run that goes on must have in common with the
+  /// one that it goes on from.
+  std::string schedule_text() const;
+  protocol::ScheduleOptions schedule_of(std::int64_t blocks) const {
+    return schedule_options(a_, blocks, a_.schedule.round);
+  }
+  train::BlockTrainingOptions training_options() const {
+    return {.rate = options_.optimizer.lr,
+            .batch = options_.global_batch,
+            .units = a_.units,
+            .seed = options_.seed};
+  }
+
+  const StradsTrainArguments& a_;
+  train::ParsedRecipe parsed_;
+  train::TrainerOptions& options_;
+  train::RecipeData data_;
+  train::Task task_;
+  comm::Communicator* world_ = nullptr;
+  std::optional<train::StopSignal> noted_;  // without checkpoints signals end the process
+  std::unique_ptr<train::BlockRun> run_;
+};
+
+void NetProgram::check(const StradsJob& job, Wrong& wrong) {
+  wrong = problems_of_rank(parsed_, a_.train, job.workers, /*look_at_files=*/false);
+  check_common(a_, job.workers, 0, wrong);
+  if (!parsed_.readable) return;
+  for (std::string& error : train::check_block_recipe(parsed_)) wrong.push_back(std::move(error));
+  const bool resumes = options_.resume;
+  std::optional<train::RecipeData> data = check_data(parsed_, resumes, {}, wrong);
+  if (!wrong.empty()) return;
+  data_ = std::move(*data);
+  options_.preprocessing_json = train::to_json(data_.preprocessing);
+  const std::int64_t batch = options_.global_batch,
+                     pass = (data_.train->size() + batch - 1) / batch;
+  loop = {.rounds = options_.steps > 0 ? options_.steps : options_.epochs * pass,
+          .every = a_.every.value_or(pass)};
+  Result<train::Task> task = train::make_task(parsed_.recipe, data_.preprocessing);
+  if (!task.ok()) return wrong.push_back(task.status().message());
+  task_ = std::move(*task);
+  check_module(job.workers, wrong);
+  if (!job.has_files) return;
+  const Status ours =
+      resumes ? train::BlockCheckpoint::check(checkpoints(), schedule_text()) : Status();
+  if (!ours.ok()) return wrong.push_back(ours.within("--resume").message());
+  check_checkpoints(parsed_, resumes, options_.overwrite, {}, wrong);
+}
+
+void NetProgram::check_module(int workers, Wrong& wrong) const {
+  if (!task_.module->buffers().empty()) {
+    wrong.emplace_back(
+        "model.kind: this model has running statistics, which training by blocks has not; choose "
+        "another one");
+  }
+  const double bytes = train::bytes_of_conflicts(*task_.module, a_.units) * workers;
+  if (a_.checks() && bytes > static_cast<double>(launch::available_memory())) {
+    wrong.push_back(
+        fmt::format("--units: conflicts of blocks of {} may need {:.3g} GB, more than the memory "
+                    "that is available; raise it, or give --no-check",
+                    a_.units, bytes / 1e9));
+  }
+}
+
+std::vector<comm::Fact> NetProgram::facts() const {
+  std::vector<comm::Fact> facts = train::recipe_facts(parsed_.recipe);
+  facts.push_back({"flags", schedule_text()});
+  facts.push_back({"training samples",
+                   fmt::format("{}, {:016x}", data_.train->size(), data_.train->fingerprint())});
+  return facts;
+}
+
+Result<plan::StepPlan> NetProgram::plan(int workers) {
+  STORMO_ASSIGN_OR_RETURN(
+      const auto worker,
+      train::BlockTraining::make(task_, *data_.train, training_options(), 0, workers));
+  warn(parsed_.left_out);
+  return strads::round_plan(worker->variables(), workers, schedule_of(worker->blocks()), loop);
+}
+
+Status NetProgram::begin(comm::Communicator& world) {
+  if (world.rank() == 0) {
+    warn(parsed_.left_out);
+    warn(data_.warnings);
+  }
+  if (!checkpoints().empty()) noted_.emplace();
+  std::vector<train::Task> tasks{task_};
+  while (std::ssize(tasks) < a_.virtual_workers.value_or(1)) {
+    STORMO_ASSIGN_OR_RETURN(auto task, train::make_task(parsed_.recipe, data_.preprocessing));
+    tasks.push_back(std::move(task));
+  }
+  Wrong none;
+  STORMO_ASSIGN_OR_RETURN(
+      run_,
+      train::BlockRun::begin(world, std::move(tasks), *data_.train,
+                             {.train = options_,
+                              .blocks = training_options(),
+                              .schedule = [&](auto blocks) { return schedule_of(blocks); },
+                              .threshold = a_.checks() ? std::optional(a_.threshold) : std::nullopt,
+                              .loop = loop,
+                              .simulated = virtual_workers_of(a_, none),
+                              .schedule_text = schedule_text()}));
+  const std::int64_t done = rounds().scheduler().rounds_done();
+  if (done > loop.rounds) {
+    return invalid_argument(fmt::format(
+        "--resume: {} rounds are done, and the run has {}; give more --rounds", done, loop.rounds));
+  }
+  std::int64_t parameters = 0;
+  for (const torch::Tensor& p : task_.module->parameters()) parameters += p.numel();
+  heading = fmt::format(
+      "{}: {} parameters in {} blocks, {} pairs in conflict; {} samples, {} of them in a round",
+      options_.name, parameters, rounds().workers().first().blocks(), run_->pairs_in_conflict(),
+      data_.train->size(), options_.global_batch);
+  world_ = &world;
+  events.save = [this](bool last) { return run_->save(last); };
+  if (noted_) {
+    events.stops = [this]() -> Result<bool> {
+      STORMO_ASSIGN_OR_RETURN(signal, signal_of_any_rank(*world_));
+      return signal != 0;
+    };
+  }
+  return {};
+}
+
+/// Loss and accuracy of the held-out data; a collective.
+Result<StradsProgram::Figures> NetProgram::figures() {
+  Figures out;
+  for (const train::EvalSplit& split : data_.splits) {
+    STORMO_ASSIGN_OR_RETURN(const train::Evaluation result, train::evaluate(*world_, task_, split));
+    out.emplace_back(split.name + "_loss", result.loss);
+    if (result.accuracy) out.emplace_back(split.name + "_accuracy", *result.accuracy);
+    if (result.r2) out.emplace_back(split.name + "_r2", *result.r2);
+  }
+  return out;
+}
+
+std::string NetProgram::schedule_text() const {
+  const protocol::ScheduleOptions& o = a_.schedule;
+  std::string text = fmt::format("--round {} --units {}", o.round, a_.units);
+  if (a_.cyclic) return text + " --cyclic";
+  text += fmt::format(" --seed {}", o.seed);
+  text += a_.no_check ? " --no-check" : fmt::format(" --threshold {}", a_.threshold);
+  text += a_.no_priority ? " --no-priority" : fmt::format(" --base-weight {}", o.base_weight);
+  // no round is in flight at a judgement, so it then depends on these, too
+  if (o.depth > 0) text += fmt::format(" --depth {} --every {}", o.depth, loop.every);
+  return text;
+}
+
+}  // namespace
+
+int run_strads_train(const StradsTrainArguments& a) {
+  try {
+    NetProgram program(a);
+    return run_program(program, {});
+  } catch (...) {
+    return say_failed("strads train", train::failure_of_current_exception(), false);
+  }
+}
+
+int check_strads_train_run(const StradsTrainArguments& a) {
+  NetProgram program(a);
+  Wrong wrong;
+  const int workers = workers_of(a, wrong);
+  program.check({.workers = workers}, wrong);
+  if (wrong.empty()) {
+    const Status printed = print_checked_run({.checkpoint_directory = program.checkpoints()});
+    if (printed.ok()) return kExitOk;
+    wrong.push_back(printed.message());
+  }
+  return say_failed("strads train", kExitUsage, wrong, false);
+}
+
+}  // namespace stormo::cli
