@@ -451,15 +451,16 @@ std::vector<Collective> requests_of(const plan::StepPlan& own, std::size_t actio
 
 PlanRequests::PlanRequests(const plan::StepPlan& own, const StepSizes& sizes, int stage) {
   for (std::size_t i = 0; i < own.actions.size(); ++i) {
-    all_.emplace_back(own.actions[i], requests_of(own, {own.model, stage}, i, sizes));
+    const plan::Action& a = own.actions[i];
+    all_.emplace(key_of(a), std::pair(a, requests_of(own, {own.model, stage}, i, sizes)));
   }
 }
 
 const std::vector<Collective>& PlanRequests::of(const plan::Action& action) const {
-  const auto found =
-      std::ranges::find_if(all_, [&](const auto& known) { return known.first == action; });
-  STORMO_CHECK(found != all_.end(), "an action of another plan");
-  return found->second;
+  auto [found, end] = all_.equal_range(key_of(action));
+  while (found != end && found->second.first != action) ++found;
+  STORMO_CHECK(found != end, "an action of another plan");
+  return found->second.second;
 }
 
 std::vector<int> ring_neighbours(int ranks, int index) {

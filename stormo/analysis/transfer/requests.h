@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -36,7 +38,11 @@ class PlanRequests {
   const std::vector<Collective>& of(const plan::Action& action) const;
 
  private:
-  std::vector<std::pair<plan::Action, std::vector<Collective>>> all_;
+  using Key = std::tuple<plan::ActionKind, int, int, int>;  // kind, range and micro-batch
+  static Key key_of(const plan::Action& a) {
+    return {a.kind, a.range.first, a.range.last, a.micro_batch};
+  }
+  std::multimap<Key, std::pair<plan::Action, std::vector<Collective>>> all_;
 };
 
 /// How many ranks take part in a collective over these axes.

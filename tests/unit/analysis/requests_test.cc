@@ -167,5 +167,18 @@ TEST(Requests, ARingHasTwoNeighboursOneOrNone) {
   EXPECT_EQ(ring_neighbours(5, 0), (std::vector<int>{1, 4}));
 }
 
+TEST(Requests, OfEveryActionOfAPlan) {
+  StepPlan p = replicas();
+  const plan::Action all = p.actions.front();
+  plan::Action ends = all, coded = all;
+  ends.range = {1, 3};
+  coded.codec = Codec::kInt8;  // of the same range
+  p.actions = {all, ends, coded};
+  const PlanRequests requests(p);
+  for (std::size_t i = 0; i < p.actions.size(); ++i) {
+    EXPECT_EQ(requests.of(p.actions[i]), requests_of(p, i, {})) << i;
+  }
+}
+
 }  // namespace
 }  // namespace stormo::analysis
