@@ -22,14 +22,16 @@ struct GradientRows {
   const void* values = nullptr;           ///< [indices.size(), row_length], type of the piece
 };
 
+/// The gradient of one piece: an array, or rows, or none. Borrowed.
+struct PushedPiece {
+  const void* array = nullptr;  ///< first element, in the type of the piece
+  GradientRows rows = {};       ///< if there is no array
+  bool is_sent = false;         ///< begin_part() has sent the array
+};
+
 /// A gradient for one shard.
 struct PushedGradient {
-  /// By piece: its first element, in the type of the piece; null: there is none.
-  std::span<const void* const> pieces;
-  /// By piece: its gradient in rows, if pieces has none; empty: no piece has one.
-  std::span<const GradientRows> rows = {};
-  /// By piece: 1 if begin_part() has sent its gradient; empty: none was sent.
-  std::span<const char> sent = {};
+  std::span<const PushedPiece> pieces;  ///< by piece; empty: no piece has a gradient
   double lr = 0;
   double gradient_scale = 1;   ///< multiplies the gradient: clipping
   double weight = 1;           ///< in an average: the number of samples
@@ -37,6 +39,8 @@ struct PushedGradient {
   std::uint64_t sequence = 0;  ///< see protocol::Push
   int portion = -1;            ///< same
   std::uint64_t batch = 0;     ///< same
+
+  PushedPiece piece(std::size_t i) const { return pieces.empty() ? PushedPiece() : pieces[i]; }
 };
 
 /// A server shard, as one worker uses it: parameters, their optimizer state, and the state machine

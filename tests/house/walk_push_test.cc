@@ -35,7 +35,7 @@ Numbers numbers_of(const Shard::View& view) {
 }
 
 Shard::Pushed push(Shard& shard, const Numbers& gradient) {
-  const void* const pieces[] = {gradient.data()};
+  const PushedPiece pieces[] = {{.array = gradient.data()}};
   const PushedGradient pushed{.pieces = pieces, .lr = 0.1, .sequence = 0};
   shard.begin_push(pushed);
   return shard.push(pushed).take_or_throw();

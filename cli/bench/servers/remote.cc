@@ -101,7 +101,7 @@ Status RemoteShards::connect(const transport::Rendezvous& place,
 }
 
 Status RemoteShards::push_and_pull() {
-  const void* const gradient = gradient_.data();
+  const server::PushedPiece gradient{.array = gradient_.data()};
   const server::PushedGradient pushed{.pieces = {&gradient, 1}, .lr = 1, .sequence = sequence_++};
   for (const auto& shard : shards_) shard->begin_push(pushed);
   for (const auto& shard : shards_) shard->begin_read();  // a shard's own push comes first

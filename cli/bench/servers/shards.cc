@@ -97,7 +97,7 @@ Status BenchShards::pull_and_push(bool copies) {
     STORMO_ASSIGN_OR_RETURN(const SharedShard::View view, shard->read());
     if (copies) std::memcpy(pulled_.data(), view.pieces[0], bytes_);
   }
-  const void* const gradient = gradient_.data();
+  const server::PushedPiece gradient{.array = gradient_.data()};
   const std::size_t count = shards_.size();
   for (std::size_t n = 0; n < count; ++n) {
     SharedShard& shard = *shards_[(n + static_cast<std::size_t>(worker)) % count];

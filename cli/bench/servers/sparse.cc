@@ -46,12 +46,11 @@ class SparseWorker {
     const float error = probability(view, sample) - sample.label;
     std::array<float, kNonZeros> gradient;
     for (std::size_t i = 0; i < kNonZeros; ++i) gradient[i] = error * sample.values[i];
-    const server::GradientRows rows{
-        .indices = sample.features, .row_length = 1, .values = gradient.data()};
+    const server::PushedPiece rows{
+        .rows = {.indices = sample.features, .row_length = 1, .values = gradient.data()}};
     const std::unique_lock held =
         lock == nullptr ? std::unique_lock<std::mutex>() : std::unique_lock(*lock);
-    const server::PushedGradient push{
-        .pieces = {}, .rows = {&rows, 1}, .lr = kRate, .sequence = sequence_++};
+    const server::PushedGradient push{.pieces = {&rows, 1}, .lr = kRate, .sequence = sequence_++};
     return shard_->push(push).status();
   }
 

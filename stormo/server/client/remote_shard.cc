@@ -5,7 +5,7 @@
 
 #include <stormo/optim/lbfgs.h>
 #include <stormo/server/shard/change_stamps.h>
-#include <stormo/server/shard/gradient_rows.h>
+#include <stormo/server/shard/shard_update.h>
 
 namespace stormo::server {
 
@@ -40,9 +40,9 @@ RemoteShard::~RemoteShard() { drain(); }
 
 void RemoteShard::drain() {
   arrived_.reset();
-  if (read_) (void)link_->finish(std::exchange(read_, nullptr));
-  for (const auto& part : std::exchange(parts_, {})) (void)link_->finish(part);
-  if (push_) (void)link_->finish(std::exchange(push_, nullptr));
+  if (read_) (void)link_->wait(*std::exchange(read_, nullptr));
+  for (const auto& part : std::exchange(parts_, {})) (void)link_->wait(*part);
+  if (push_) (void)link_->wait(*std::exchange(push_, nullptr));
 }
 
 DataRequest RemoteShard::request(DataOp op, Deadline by) const {
@@ -121,9 +121,8 @@ Status RemoteShard::apply_changes(const ViewHead& head) {
   return left == 0 ? Status() : misfit;
 }
 
-Result<Shard::View> RemoteShard::take_view(const Result<std::string>& reply) {
-  STORMO_RETURN_IF_ERROR(reply.status());
-  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode<ViewHead>(*reply));
+Result<Shard::View> RemoteShard::take_view(std::string_view reply) {
+  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode<ViewHead>(reply));
   if (head.has_changes) STORMO_RETURN_IF_ERROR(apply_changes(head));
   versions_[next_copy_] = head.version;
   View view{.version = head.version, .commit = head.commit, .pieces = {}};
@@ -139,7 +138,9 @@ void RemoteShard::begin_read(Deadline by) {
 Result<Shard::View> RemoteShard::read(Deadline by) {
   if (arrived_) return *std::exchange(arrived_, {});
   begin_read(by);
-  return take_view(link_->finish(std::exchange(read_, nullptr)));
+  const auto call = std::exchange(read_, nullptr);
+  STORMO_RETURN_IF_ERROR(link_->wait(*call));
+  return take_view(call->body);
 }
 
 Result<const std::byte*> RemoteShard::arrival(std::size_t piece) {
@@ -147,7 +148,7 @@ Result<const std::byte*> RemoteShard::arrival(std::size_t piece) {
   begin_read(Deadline::never());
   std::size_t bytes = 0;
   for (std::size_t i = 0; i <= piece; ++i) bytes += pieces_[i].bytes();
-  STORMO_RETURN_IF_ERROR(link_->wait_for(read_, bytes));
+  STORMO_RETURN_IF_ERROR(link_->wait(*read_, bytes));
   if (comes_whole_) return weights(piece);
   // of all pieces together what has changed
   STORMO_ASSIGN_OR_RETURN(arrived_, read(Deadline::never()));
@@ -155,7 +156,9 @@ Result<const std::byte*> RemoteShard::arrival(std::size_t piece) {
 }
 
 Result<Shard::View> RemoteShard::look() {
-  return take_view(link_->finish(start_view(request(DataOp::kLook))));
+  const auto call = start_view(request(DataOp::kLook));
+  STORMO_RETURN_IF_ERROR(link_->wait(*call));
+  return take_view(call->body);
 }
 
 Result<Shard::View> RemoteShard::save(
@@ -173,9 +176,9 @@ Result<Shard::View> RemoteShard::save(
     sink.add(weights(i), pieces_[i].bytes());
     for (std::size_t a = 0; a < arrays; ++a) sink.add(array(a, i), pieces_[i].bytes());
   }
-  const Result<std::string> reply = link_->call(request(DataOp::kSave), {}, std::move(sink));
-  STORMO_RETURN_IF_ERROR(reply.status());
-  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode<ViewHead>(*reply));
+  STORMO_ASSIGN_OR_RETURN(const std::string reply,
+                          link_->call(request(DataOp::kSave), {}, std::move(sink)));
+  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode<ViewHead>(reply));
   if (head.updates.size() != pieces_.size() || head.has_changes) {
     return Status(Code::kCorrupt, "server protocol: a saved shard with other pieces");
   }
@@ -193,41 +196,36 @@ Result<Shard::View> RemoteShard::save(
 
 void RemoteShard::begin_part(const PushedGradient& gradient, std::span<const std::size_t> pieces) {
   DataRequest asked = request(DataOp::kPart);
-  asked.sequence = gradient.sequence;
+  asked.push.sequence = gradient.sequence;
   asked.given.assign(pieces_.size(), kNotGiven);
   for (const std::size_t i : pieces) asked.given[i] = kArrayGiven;
   ByteRanges payload;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    if (asked.given[i] == kArrayGiven) payload.add(gradient.pieces[i], pieces_[i].bytes());
+    if (asked.given[i] == kArrayGiven) payload.add(gradient.pieces[i].array, pieces_[i].bytes());
   }
   parts_.push_back(link_->start(std::move(asked), std::move(payload)));
 }
 
 void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
-  if (push_ && push_->request.sequence == gradient.sequence) return;
-  if (push_) (void)link_->finish(push_);  // of a call that did not follow
+  if (push_ && push_->request.push.sequence == gradient.sequence) return;
+  if (push_) (void)link_->wait(*push_);  // of a call that did not follow
   push_.reset();
   if (!check_rows(pieces_, gradient).ok()) return;  // push() says why
-  DataRequest asked = request(DataOp::kPush, by);
-  asked.sequence = gradient.sequence;
-  asked.lr = gradient.lr;
-  asked.gradient_scale = gradient.gradient_scale;
-  asked.weight = gradient.weight;
-  asked.loss_sum = gradient.loss_sum;
-  asked.portion = gradient.portion;
-  asked.batch = gradient.batch;
-  if (!gradient.rows.empty()) asked.rows.resize(pieces_.size());
+  DataRequest asked{.op = DataOp::kPush,
+                    .shard = number_,
+                    .patience_ns = patience_of(by),
+                    .push = gradient,
+                    .given = {}};
+  asked.push.pieces = {};
   ByteRanges payload;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    const GradientRows rows = rows_of(gradient, i);
-    const void* const dense = dense_of(gradient, i);
-    const bool is_sent = dense != nullptr && !gradient.sent.empty() && gradient.sent[i] != 0;
-    asked.given += is_sent               ? kSentBefore
-                   : dense != nullptr    ? kArrayGiven
+    const auto [array, rows, is_sent] = gradient.piece(i);
+    asked.given += array != nullptr      ? is_sent ? kSentBefore : kArrayGiven
                    : rows.row_length > 0 ? kRowsGiven
                                          : kNotGiven;
-    if (asked.given.back() == kArrayGiven) payload.add(dense, pieces_[i].bytes());
+    if (asked.given.back() == kArrayGiven) payload.add(array, pieces_[i].bytes());
     if (asked.given.back() != kRowsGiven) continue;
+    asked.rows.resize(pieces_.size());
     asked.rows[i] = {std::ssize(rows.indices), rows.row_length};
     payload.add(rows.indices.data(), rows.indices.size_bytes());
     payload.add(rows.values, rows.indices.size() * static_cast<std::size_t>(rows.row_length) *
@@ -239,19 +237,23 @@ void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
 Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline by) {
   begin_push(gradient, by);
   if (!push_) {  // parts that were sent before are borrowed until they have arrived
-    for (const auto& part : std::exchange(parts_, {})) (void)link_->finish(part);
+    for (const auto& part : std::exchange(parts_, {})) (void)link_->wait(*part);
     return check_rows(pieces_, gradient);
   }
-  Result<std::string> reply = link_->finish(std::exchange(push_, nullptr));
-  parts_.clear();                                  // replies come in order
-  if (reply.status().code() == Code::kNotFound) {  // the server has forgotten the parts
+  auto call = std::exchange(push_, nullptr);
+  Status status = link_->wait(*call);
+  parts_.clear();                          // replies come in order
+  if (status.code() == Code::kNotFound) {  // the server has forgotten the parts
+    std::vector<PushedPiece> pieces(gradient.pieces.begin(), gradient.pieces.end());
+    for (PushedPiece& piece : pieces) piece.is_sent = false;
     PushedGradient whole = gradient;
-    whole.sent = {};
+    whole.pieces = pieces;
     begin_push(whole, by);
-    reply = link_->finish(std::exchange(push_, nullptr));
+    call = std::exchange(push_, nullptr);
+    status = link_->wait(*call);
   }
-  STORMO_RETURN_IF_ERROR(reply.status());
-  return decode<Pushed>(*reply);
+  STORMO_RETURN_IF_ERROR(status);
+  return decode<Pushed>(call->body);
 }
 
 // The new values come into the copy that is not in use: until they are all there, the worker's own
@@ -259,7 +261,7 @@ Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline
 Result<Shard::Pushed> RemoteShard::elastic_average(std::span<void* const> own, double alpha,
                                                    std::uint64_t sequence, Deadline by) {
   DataRequest asked = request(DataOp::kExchange, by);
-  asked.sequence = sequence;
+  asked.push.sequence = sequence;
   asked.alpha = alpha;
   asked.given.assign(pieces_.size(), kArrayGiven);
   ByteRanges payload;
@@ -276,7 +278,7 @@ Result<Shard::Pushed> RemoteShard::elastic_average(std::span<void* const> own, d
 Result<std::uint64_t> RemoteShard::leave(double lr) {
   drain();
   DataRequest asked = request(DataOp::kLeave);
-  asked.lr = lr;
+  asked.push.lr = lr;
   return link_->ask<std::uint64_t>(std::move(asked));
 }
 

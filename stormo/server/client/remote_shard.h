@@ -55,7 +55,7 @@ class RemoteShard final : public Shard {
   void drain();
   /// The reply goes to the copy of the weights that is not in use.
   std::shared_ptr<DataCall> start_view(DataRequest request);
-  Result<View> take_view(const Result<std::string>& reply);
+  Result<View> take_view(std::string_view reply);
   /// Where the payload of this reply goes. Called by the link's thread.
   Result<ByteRanges> place_view(std::string_view reply);
   /// kCorrupt for ranges that do not fit.

@@ -34,10 +34,11 @@ Result<std::vector<double>> Coordinator::run(const optim::VectorProgram& program
   std::vector<double> sums(losses.size());
   Status outcome;
   for (std::size_t s = 0; s < shards_; ++s) {
-    const Result<std::string> reply = link_of(s)->finish(calls[s]);
-    if (!reply.ok() && outcome.ok()) outcome = reply.status();
+    const Status done = link_of(s)->wait(*calls[s]);
+    if (outcome.ok()) outcome = done;
     if (!outcome.ok()) continue;
-    STORMO_ASSIGN_OR_RETURN(const std::vector<double> numbers, decode<std::vector<double>>(*reply));
+    STORMO_ASSIGN_OR_RETURN(const std::vector<double> numbers,
+                            decode<std::vector<double>>(calls[s]->body));
     if (numbers.size() != sums.size()) {
       return Status(Code::kCorrupt, "server protocol: another number of results of a program");
     }

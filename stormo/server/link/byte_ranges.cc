@@ -18,18 +18,24 @@ void ByteRanges::add(const void* data, std::size_t bytes) {
   if (bytes > 0) ranges_.push_back({const_cast<void*>(data), bytes});
 }
 
-void ByteRanges::put_first(const void* data, std::size_t bytes) {
-  ranges_.insert(ranges_.begin(), {const_cast<void*>(data), bytes});
+void ByteRanges::set_head(std::string body) {
+  head_bytes_ = static_cast<std::uint32_t>(body.size());
+  head_ = std::move(body);
+  rewind();
 }
 
 void ByteRanges::rewind() {
-  next_ = 0;
+  next_ = head_ ? 0 : kNoHead;
   offset_ = 0;
   moved_ = 0;
 }
 
 Result<bool> ByteRanges::transfer(int fd, Way way) {
   if (done()) return false;
+  if (head_) {  // it moves with this object
+    ranges_[0] = {&head_bytes_, sizeof head_bytes_};
+    ranges_[1] = {head_->data(), head_->size()};
+  }
   std::array<iovec, kPartsPerCall> parts;
   const std::size_t count = std::min(kPartsPerCall, ranges_.size() - next_);
   std::copy_n(ranges_.begin() + static_cast<std::ptrdiff_t>(next_), count, parts.begin());
@@ -49,6 +55,7 @@ Result<bool> ByteRanges::transfer(int fd, Way way) {
 }
 
 Status ByteRanges::transfer_all(int fd, Way way) {
+  rewind();
   while (!done()) STORMO_RETURN_IF_ERROR(transfer(fd, way).status());
   return {};
 }

@@ -3,6 +3,9 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,11 +17,10 @@ namespace stormo::server {
 /// a copy. The memory is borrowed.
 class ByteRanges {
  public:
-  ByteRanges() = default;
   void add(const void* data, std::size_t bytes);
-  /// In front of all others; before the first byte is moved.
-  void put_first(const void* data, std::size_t bytes);
-  bool done() const { return next_ == ranges_.size(); }
+  /// The body of a frame that goes before all ranges. Before the first byte is moved.
+  void set_head(std::string body);
+  bool done() const { return next_ >= ranges_.size(); }
   /// Bytes that were moved since the beginning.
   std::size_t moved() const { return moved_; }
 
@@ -26,7 +28,7 @@ class ByteRanges {
   /// when the connection has ended.
   Result<bool> send(int fd) { return transfer(fd, Way::kSend); }
   Result<bool> receive(int fd) { return transfer(fd, Way::kReceive); }
-  /// All of it, on a socket that blocks.
+  /// All of it, from the first byte, on a socket that blocks.
   Status send_all(int fd) { return transfer_all(fd, Way::kSend); }
   Status receive_all(int fd) { return transfer_all(fd, Way::kReceive); }
   /// Back to the first byte.
@@ -34,13 +36,16 @@ class ByteRanges {
 
  private:
   enum class Way { kSend, kReceive };
+  static constexpr std::size_t kNoHead = 2;  // the first range without one
   Result<bool> transfer(int fd, Way way);
   Status transfer_all(int fd, Way way);
 
-  std::vector<iovec> ranges_;
-  std::size_t next_ = 0;    // range
-  std::size_t offset_ = 0;  // bytes of it that are done
-  std::size_t moved_ = 0;   // of all ranges
+  std::optional<std::string> head_;
+  std::uint32_t head_bytes_ = 0;
+  std::vector<iovec> ranges_ = {{}, {}};  // the first two: the length of the head, and its body
+  std::size_t next_ = kNoHead;            // range
+  std::size_t offset_ = 0;                // bytes of it that are done
+  std::size_t moved_ = 0;                 // of all ranges
 };
 
 }  // namespace stormo::server

@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include <stormo/server/intervals.h>
@@ -36,31 +35,25 @@ std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payloa
   {
     const std::lock_guard lock(mutex_);
     call->request.id = next_id_++;
-    call->head = transport::frame(encode(call->request));
-    call->bytes.put_first(call->head.data(), call->head.size());
+    call->bytes.set_head(encode(call->request));
     calls_.push_back(call);
   }
   loop_.wake();
   return call;
 }
 
-Status DataLink::wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes) {
+Status DataLink::wait(const DataCall& call, std::size_t bytes) {
   std::unique_lock lock(mutex_);
-  const auto is_over = [&] { return call->is_done || call->arrived >= bytes; };
+  const auto is_over = [&] { return call.is_done || call.arrived >= bytes; };
   while (!changed_.wait_for(lock, kLookEvery, is_over)) {
     (void)servers_.front()->status_while_waiting();
   }
-  return call->is_done ? call->status : Status();
+  return call.is_done ? call.status : Status();
 }
 
-Result<std::string> DataLink::finish(const std::shared_ptr<DataCall>& call) {
-  STORMO_RETURN_IF_ERROR(wait_for(call, std::numeric_limits<std::size_t>::max()));
-  return std::move(call->body);
-}
-
-std::optional<Status> DataLink::outcome(const std::shared_ptr<DataCall>& call) {
+std::optional<Status> DataLink::outcome(const DataCall& call) {
   const std::lock_guard lock(mutex_);
-  return call->is_done ? std::optional(call->status) : std::nullopt;
+  return call.is_done ? std::optional(call.status) : std::nullopt;
 }
 
 bool DataLink::has_calls() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,8 +28,7 @@ namespace stormo::server {
 /// A request on its way, and its reply.
 struct DataCall {
   DataRequest request;
-  std::string head;  ///< the request as bytes
-  ByteRanges bytes;  ///< what is sent: the head, then the payload, borrowed until the call is done
+  ByteRanges bytes;  ///< what is sent: the request, then the payload, borrowed until it is done
   ByteRanges sink;   ///< gets the payload of a reply that is OK; borrowed likewise
   /// Makes the sink for a reply from its body, where that says how long the payload is; or empty.
   /// Called by the link's thread, again when a reply comes again.
@@ -37,7 +37,7 @@ struct DataCall {
   bool is_done = false;
   std::size_t arrived = 0;  ///< bytes in `sink` that will not change
   Status status;
-  std::string body;
+  std::string body;  ///< of the reply: the result as bytes
 };
 
 /// A worker's data connection to the server of a part of the run, whose memory it does not map,
@@ -55,15 +55,16 @@ class DataLink {
   /// Gives a request a number and sends it; does not block.
   std::shared_ptr<DataCall> start(DataRequest request, ByteRanges payload = {},
                                   ByteRanges sink = {}, decltype(DataCall::place) place = {});
-  /// Blocks until so many bytes of the reply's payload have arrived. A reply that is repeated,
-  /// after a connection has broken, has the same bytes.
-  Status wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes);
-  /// Blocks until the reply; its result as bytes.
-  Result<std::string> finish(const std::shared_ptr<DataCall>& call);
+  /// Blocks until the reply, or until so many bytes of its payload have arrived. A reply that is
+  /// repeated, after a connection has broken, has the same bytes.
+  Status wait(const DataCall& call, std::size_t bytes = std::numeric_limits<std::size_t>::max());
   /// Does not block: nothing while there is no reply.
-  std::optional<Status> outcome(const std::shared_ptr<DataCall>& call);
+  std::optional<Status> outcome(const DataCall& call);
+  /// Blocks until the reply; its result as bytes.
   Result<std::string> call(DataRequest request, ByteRanges payload = {}, ByteRanges sink = {}) {
-    return finish(start(std::move(request), std::move(payload), std::move(sink)));
+    const auto begun = start(std::move(request), std::move(payload), std::move(sink));
+    STORMO_RETURN_IF_ERROR(wait(*begun));
+    return std::move(begun->body);
   }
   /// The result as what it is.
   template <class T>

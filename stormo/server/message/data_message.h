@@ -124,18 +124,14 @@ struct DataRequest {
   std::uint64_t id = 0;                       ///< grows; a request that is repeated keeps its own
   std::int64_t patience_ns = 0;               ///< time until the caller's deadline; -1: none
   std::optional<std::uint64_t> version = {};  ///< kRead, kLook: of the weights that the worker has
-  std::uint64_t sequence = 0;                 ///< kPush, kPart, kExchange
   std::uint64_t piece = 0;                    ///< kSet
   std::int32_t signal = 0;                    ///< kStop
   std::uint64_t step = 0;                     ///< kAdvance
   std::uint64_t term = 0;                     ///< kElect: its number
-  double lr = 0;                              ///< kPush, kLeave
   double alpha = 0;                           ///< kExchange
-  double gradient_scale = 0, weight = 0;      ///< kPush
-  double loss_sum = 0;                        ///< kPush
-  std::int32_t portion = -1;                  ///< kPush
-  std::uint64_t batch = 0;                    ///< kPush
-  std::int64_t updates = 0;                   ///< kSet
+  /// kPush, but for its pieces; of kPart and kExchange the sequence, of kLeave the learning rate.
+  PushedGradient push = {.pieces = {}, .gradient_scale = 0, .weight = 0};
+  std::int64_t updates = 0;  ///< kSet
   std::string given;  ///< a byte for each array that the payload may have: kNotGiven or another
   Ledger::Terms terms = {};         ///< kDeal
   Ledger::Outcome outcome = {};     ///< kNext
@@ -149,12 +145,21 @@ struct DataRequest {
 void fields(auto& visit, Like<DataRequest> auto& r) {
   visit("request", transport::within(r.op, DataOp::kRead, DataOp::kElect), r.shard, r.id,
         transport::within(r.patience_ns, -1, std::numeric_limits<std::int64_t>::max()), r.version,
-        r.sequence, r.piece, r.signal, r.step, r.term, r.lr, r.alpha, r.gradient_scale, r.weight,
-        r.loss_sum, transport::within(r.portion, -1, protocol::kMaxPortions - 1), r.batch,
-        r.updates, r.given, r.terms, r.outcome, r.program, r.rows, r.worker, r.origin, r.result);
+        r.push.sequence, r.piece, r.signal, r.step, r.term, r.push.lr, r.alpha,
+        r.push.gradient_scale, r.push.weight, r.push.loss_sum,
+        transport::within(r.push.portion, -1, protocol::kMaxPortions - 1), r.push.batch, r.updates,
+        r.given, r.terms, r.outcome, r.program, r.rows, r.worker, r.origin, r.result);
   const char last = r.op == DataOp::kPush ? kSentBefore : kArrayGiven;
   visit.require(std::ranges::all_of(r.given, [last](char a) { return a >= 0 && a <= last; }),
                 "a list of arrays");
+  bool rows_are_given =
+      r.rows.empty() || (r.op == DataOp::kPush && r.rows.size() == r.given.size());
+  for (std::size_t i = 0; i < r.given.size() && rows_are_given; ++i) {
+    const RowsHead rows = r.rows.empty() ? RowsHead() : r.rows[i];
+    const bool has_rows = rows.count >= 0 && rows.row_length >= 1;
+    rows_are_given = r.given[i] == kRowsGiven ? has_rows : rows == RowsHead();
+  }
+  visit.require(rows_are_given, "a list of rows");
 }
 /// DataRequest::patience_ns of a caller with this deadline.
 std::int64_t patience_of(Deadline by);

@@ -66,23 +66,12 @@ Status RemoteWorker::serve_one(int fd) {
   STORMO_ASSIGN_OR_RETURN(const DataRequest request, decode<DataRequest>(*head));
   if (worker_ == kPrimary) return follow(fd, request);
   STORMO_ASSIGN_OR_RETURN(const Payload payload, executor_.receive(fd, request, staging_.data()));
-  RequestExecutor::Answer answer{.id = request.id};
-  const auto is_cut = [this] { return cancelled(); };
-  if (const Status may = replica_.wait_to_serve(Deadline::after(timeout_), is_cut); !may.ok()) {
-    if (may.code() == Code::kCancelled) return may;
-    answer.conclude(may);
-    return executor_.bytes_of(request, answer).send_all(fd);
-  }
-  executor_.watch(is_cut);
-  RequestExecutor::Answer& last = executor_.last_answer(request);
-  if (request.id != 0 && last.id == request.id)
-    return executor_.bytes_of(request, last).send_all(fd);
-  const Result<std::string> result = replica_.execute(executor_, request, payload, answer);
-  if (result.status().code() == Code::kCancelled) return result.status();
-  answer.conclude(result);
-  if (is_harmless(request.op)) return executor_.bytes_of(request, answer).send_all(fd);
-  last = std::move(answer);
-  return executor_.bytes_of(request, last).send_all(fd);
+  RequestExecutor::Answer fresh{.id = request.id};
+  STORMO_ASSIGN_OR_RETURN(
+      RequestExecutor::Answer * answer,
+      replica_.answer(
+          executor_, request, payload, timeout_, [this] { return cancelled(); }, fresh));
+  return answer->bytes.send_all(fd);
 }
 
 /// Of the primary: the answer says only that it was executed.
@@ -97,10 +86,8 @@ Status RemoteWorker::follow(int fd, const DataRequest& request) {
     STORMO_ASSIGN_OR_RETURN(payload, in_name.receive(fd, request, staging_.data()));
   }
   STORMO_RETURN_IF_ERROR(replica_.follow(request, payload));
-  RequestExecutor::Answer answer{.id = request.id};
-  answer.conclude(std::string());
   ByteRanges bytes;
-  bytes.add(answer.frame.data(), answer.frame.size());
+  bytes.set_head(encode(transport::Reply{.id = request.id}));
   return bytes.send_all(fd);
 }
 

@@ -86,9 +86,7 @@ RequestExecutor& Replica::executor_of(int worker) {
 
 std::shared_ptr<DataCall> Replica::forward(DataRequest request, const Payload& payload) {
   if (role() != Role::kPrimary || !backup_) return nullptr;
-  ByteRanges ranges;
-  for (const auto& array : payload) ranges.add(array.data(), array.size());
-  return backup_->start(std::move(request), std::move(ranges));
+  return backup_->start(std::move(request), payload.bytes);
 }
 
 // Others may go on at once: their answers wait for the backup, and it executes this first.
@@ -121,7 +119,7 @@ void Replica::begin_election(const protocol::ChiefTerm& next) {
 }
 
 std::optional<Status> Replica::election_outcome() {
-  return election_ ? backup_->outcome(election_) : Status();
+  return election_ ? backup_->outcome(*election_) : Status();
 }
 
 protocol::ChiefTerm Replica::told_chief() const {
@@ -145,13 +143,35 @@ Status Replica::wait_to_serve(Deadline by, const std::function<Status()>& status
   }
 }
 
+Result<RequestExecutor::Answer*> Replica::answer(RequestExecutor& in_name,
+                                                 const DataRequest& request, const Payload& payload,
+                                                 Duration patience, std::function<Status()> status,
+                                                 RequestExecutor::Answer& answer) {
+  if (is_closed() || role() == Role::kBackup) {
+    const Status may = wait_to_serve(Deadline::after(patience), status);
+    if (may.code() == Code::kCancelled) return may;
+    if (!may.ok()) {
+      answer.conclude(may);
+      return &answer;
+    }
+  }
+  in_name.watch(std::move(status));
+  RequestExecutor::Answer& last = in_name.last_answer(request);
+  if (request.id != 0 && last.id == request.id) return &last;
+  // who waits for others changes nothing
+  const bool has_order = role() != Role::kOnly && request.op != DataOp::kWait;
+  const Result<std::string> result =
+      has_order ? execute(in_name, request, payload, answer)
+                : in_name.execute(request, payload, answer, deadline_of(request));
+  if (result.status().code() == Code::kCancelled) return result.status();
+  answer.conclude(result);
+  if (is_harmless(request.op)) return &answer;
+  return &(last = std::move(answer));
+}
+
 Result<std::string> Replica::execute(RequestExecutor& in_name, const DataRequest& request,
                                      const Payload& payload, RequestExecutor::Answer& answer) {
   const Deadline by = deadline_of(request);
-  // it waits for others, and changes nothing
-  if (role() == Role::kOnly || request.op == DataOp::kWait) {
-    return in_name.execute(request, payload, answer, by);
-  }
   for (;;) {
     STORMO_RETURN_IF_ERROR(in_name.wait_to(request, by));
     std::shared_ptr<DataCall> copied;
@@ -181,7 +201,7 @@ Result<std::string> Replica::execute_in_order(RequestExecutor& in_name, const Da
 
 // Without the backup's word nobody knows which of the two goes on, until it is decided.
 Status Replica::wait_for_copy(const std::shared_ptr<DataCall>& copied) {
-  if (backup_->finish(copied).ok()) return {};
+  if (backup_->wait(*copied).ok()) return {};
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return is_closed_ || role_ != Role::kPrimary; });
   return is_closed_ ? Status(Code::kCancelled, "the server ends") : Status();

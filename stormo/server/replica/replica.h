@@ -78,8 +78,16 @@ class Replica {
   /// Blocks until this copy takes requests of workers, at most until `by`. kPeerLost when it is
   /// another's turn. Any thread.
   Status wait_to_serve(Deadline by, const std::function<Status()>& status);
-  /// Executes a request that fits in the name of a worker, and blocks until the backup has executed
-  /// it, too. `payload` is borrowed. Any thread. kCancelled when nobody knows whether that will be.
+  /// Answers a request that fits, in the name of a worker: executes it, unless it was executed
+  /// before. The answer lies in `answer`, or where it is kept until the worker's next request.
+  /// `payload` is borrowed. `patience`: until this copy takes requests. `status`: a failure ends
+  /// waits. Any thread. kCancelled when nobody knows whether it is executed.
+  Result<RequestExecutor::Answer*> answer(RequestExecutor& in_name, const DataRequest& request,
+                                          const Payload& payload, Duration patience,
+                                          std::function<Status()> status,
+                                          RequestExecutor::Answer& answer);
+  /// Of a run with backups: executes in the order of all requests, and blocks until the backup has
+  /// executed it, too.
   Result<std::string> execute(RequestExecutor& in_name, const DataRequest& request,
                               const Payload& payload, RequestExecutor::Answer& answer);
   /// At a backup: executes what the primary has executed. kCorrupt when the result is another.

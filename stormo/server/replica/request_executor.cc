@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <stormo/server/aligned.h>
-#include <stormo/transport/call/frame.h>
 #include <stormo/transport/call/reply.h>
 
 namespace stormo::server {
@@ -41,7 +40,7 @@ Result<std::string> encoded(const Result<T>& result) {
 }  // namespace
 
 void RequestExecutor::Answer::conclude(const Result<std::string>& outcome) {
-  frame = transport::frame(encode(transport::reply_of(id, outcome)));
+  bytes.set_head(encode(transport::reply_of(id, outcome)));
 }
 
 RequestExecutor::RequestExecutor(const HostedRun& run, int worker)
@@ -64,9 +63,6 @@ bool RequestExecutor::fits(const DataRequest& request) const {
   if (is_of_ledger(request.op)) return ledger_ != nullptr && request.given.empty();
   if (request.shard >= shards_.size()) return false;
   const std::size_t pieces = shards_[request.shard]->pieces().size();
-  if (!request.rows.empty() && (request.op != DataOp::kPush || request.rows.size() != pieces)) {
-    return false;
-  }
   switch (request.op) {
     case DataOp::kPush: return request.given.size() == pieces;
     case DataOp::kPart:
@@ -85,43 +81,41 @@ Status RequestExecutor::misfit() {
   return {Code::kCorrupt, "server protocol: a request that does not fit the shard"};
 }
 
-/// Nothing for rows that are not of this piece.
-std::optional<std::size_t> RequestExecutor::bytes_given(const DataRequest& request,
-                                                        std::size_t array) const {
-  const ShardPiece& piece =
-      shard(request).pieces()[request.op == DataOp::kSet ? request.piece : array];
-  const char given = request.given[array];
-  const RowsHead rows = request.rows.empty() ? RowsHead() : request.rows[array];
-  if (given != kRowsGiven) {
-    if (rows != RowsHead()) return {};
-    return given == kArrayGiven ? piece.bytes() : 0;
-  }
-  const std::int64_t elements = piece.elements();
-  if (rows.row_length < 1 || rows.count < 0 || elements % rows.row_length != 0 ||
-      rows.count > elements / rows.row_length) {
-    return {};
-  }
-  return static_cast<std::size_t>(rows.count) *
-         (sizeof(std::int64_t) + static_cast<std::size_t>(rows.row_length) * size_of(piece.dtype));
-}
-
 Result<Payload> RequestExecutor::receive(int fd, const DataRequest& request,
                                          std::byte* memory) const {
   if (!fits(request)) return misfit();
-  if (request.given.find_first_not_of(kNotGiven) == std::string::npos) return Payload();
-  const bool is_part = request.op == DataOp::kPart;
-  if (memory == nullptr) return Status(Code::kExhausted, "no memory for gradients");
-  if (is_part) memory = parts_[request.shard].memory.data();
   Payload payload;
-  ByteRanges ranges;
+  if (request.given.find_first_not_of(kNotGiven) == std::string::npos) return payload;
+  if (memory == nullptr) return Status(Code::kExhausted, "no memory for gradients");
+  const bool is_part = request.op == DataOp::kPart;
+  if (is_part) memory = parts_[request.shard].memory.data();
+  const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  std::size_t before = 0;  // of the pieces before this one
   for (std::size_t i = 0; i < request.given.size(); ++i) {
-    const std::optional<std::size_t> bytes = bytes_given(request, i);
-    if (!bytes) return misfit();
-    payload.emplace_back(memory, *bytes);
-    ranges.add(memory, *bytes);
-    memory += is_part ? aligned_bytes(shard(request).pieces()[i]) : aligned(*bytes);
+    const ShardPiece& piece = pieces[request.op == DataOp::kSet ? request.piece : i];
+    PushedPiece& array = payload.arrays.emplace_back();
+    std::size_t bytes = 0;
+    if (request.given[i] == kArrayGiven) {
+      array.array = memory;
+      bytes = piece.bytes();
+    } else if (request.given[i] == kSentBefore) {
+      array.array = parts_[request.shard].memory.data() + before;
+    } else if (request.given[i] == kRowsGiven) {
+      const auto [count, length] = request.rows[i];
+      const std::int64_t rows = piece.elements() / length;
+      if (piece.elements() % length != 0 || count > rows) return misfit();
+      const auto list = static_cast<std::size_t>(count) * sizeof(std::int64_t);
+      array.rows = {.indices = {reinterpret_cast<const std::int64_t*>(memory),
+                                static_cast<std::size_t>(count)},
+                    .row_length = length,
+                    .values = memory + list};
+      bytes = list + static_cast<std::size_t>(count * length) * size_of(piece.dtype);
+    }
+    payload.bytes.add(memory, bytes);
+    memory += is_part ? aligned_bytes(piece) : aligned(bytes);
+    before += aligned_bytes(piece);
   }
-  STORMO_RETURN_IF_ERROR(ranges.receive_all(fd));
+  STORMO_RETURN_IF_ERROR(payload.bytes.receive_all(fd));
   return payload;
 }
 
@@ -140,23 +134,9 @@ std::size_t RequestExecutor::largest_payload() const {
   return largest;
 }
 
-ByteRanges RequestExecutor::bytes_of(const DataRequest& request, const Answer& answer) const {
-  ByteRanges ranges;
-  ranges.add(answer.frame.data(), answer.frame.size());
-  if (answer.view) {
-    const std::vector<ShardPiece>& pieces = shard(request).pieces();
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      ranges.add(answer.view->pieces[i], pieces[i].bytes());
-    }
-  }
-  ranges.add(answer.values.data(), answer.values.size());
-  ranges.add(answer.saved.data(), answer.saved_bytes);
-  return ranges;
-}
-
 Status RequestExecutor::wait_to(const DataRequest& request, Deadline by) const {
   if (request.op == DataOp::kRead) return shard(request).wait_to_read(by);
-  if (request.op == DataOp::kPush) return shard(request).wait_to_push(request.sequence, by);
+  if (request.op == DataOp::kPush) return shard(request).wait_to_push(request.push.sequence, by);
   return {};
 }
 
@@ -172,12 +152,20 @@ Result<std::string> RequestExecutor::execute(const DataRequest& request, const P
   switch (request.op) {
     case DataOp::kRead:
     case DataOp::kLook: return read(request, answer, by);
-    case DataOp::kPush: return push(request, payload, by);
+    case DataOp::kPush: {
+      const bool was_sent = request.given.find(kSentBefore) != std::string::npos;
+      if (was_sent && !has_parts(request)) {
+        return Status(Code::kNotFound, "the server does not have the parts that were sent before");
+      }
+      PushedGradient gradient = request.push;
+      gradient.pieces = payload.arrays;
+      return encoded(of.push(gradient, by));
+    }
     case DataOp::kPart: take_part(request); return std::string();
     case DataOp::kExchange: return elastic_average(request, payload, answer, by);
     case DataOp::kSave: return save(request, answer);
     case DataOp::kSet: STORMO_RETURN_IF_ERROR(set(request, payload)); return std::string();
-    case DataOp::kLeave: return encoded(of.leave(request.lr));
+    case DataOp::kLeave: return encoded(of.leave(request.push.lr));
     case DataOp::kRun: {
       STORMO_ASSIGN_OR_RETURN(const auto program, decode<optim::VectorProgram>(request.program));
       return encoded(of.run(program));
@@ -191,24 +179,39 @@ Result<std::string> RequestExecutor::execute(const DataRequest& request, const P
 void RequestExecutor::take_part(const DataRequest& request) {
   Parts& parts = parts_[request.shard];
   const std::size_t pieces = request.given.size();
-  if (parts.has.empty() || parts.sequence != request.sequence) parts.has.assign(pieces, 0);
-  parts.sequence = request.sequence;
+  const std::uint64_t sequence = request.push.sequence;
+  if (parts.has.empty() || parts.sequence != sequence) parts.has.assign(pieces, 0);
+  parts.sequence = sequence;
   for (std::size_t i = 0; i < pieces; ++i) {
     if (request.given[i] == kArrayGiven) parts.has[i] = 1;
   }
 }
 
+/// Whether all that a push counts on was sent before it.
+bool RequestExecutor::has_parts(const DataRequest& request) const {
+  const Parts& parts = parts_[request.shard];
+  if (parts.has.empty() || parts.sequence != request.push.sequence) return false;
+  for (std::size_t i = 0; i < request.given.size(); ++i) {
+    if (request.given[i] == kSentBefore && parts.has[i] == 0) return false;
+  }
+  return true;
+}
+
 Result<std::string> RequestExecutor::read(const DataRequest& request, Answer& answer, Deadline by) {
   SharedShard& of = shard(request);
-  STORMO_ASSIGN_OR_RETURN(answer.view, request.op == DataOp::kRead ? of.read(by) : of.look());
-  ViewHead head{.version = answer.view->version, .commit = answer.view->commit};
-  if (request.version) take_changes(request, answer, head);
+  STORMO_ASSIGN_OR_RETURN(const Shard::View view,
+                          request.op == DataOp::kRead ? of.read(by) : of.look());
+  ViewHead head{.version = view.version, .commit = view.commit};
+  if (request.version && take_changes(request, view, answer, head)) return encode(head);
+  for (std::size_t i = 0; i < of.pieces().size(); ++i) {
+    answer.bytes.add(view.pieces[i], of.pieces()[i].bytes());
+  }
   return encode(head);
 }
 
-// Where much has changed, arrays are sent as they lie, without a copy.
-void RequestExecutor::take_changes(const DataRequest& request, Answer& answer,
-                                   ViewHead& head) const {
+// Where much has changed, arrays are sent as they lie, without a copy: then false.
+bool RequestExecutor::take_changes(const DataRequest& request, const Shard::View& view,
+                                   Answer& answer, ViewHead& head) const {
   const std::vector<ShardPiece>& pieces = shard(request).pieces();
   const std::vector<ChangedRange> ranges = shard(request).changed_since(*request.version);
   const auto bytes_of = [&pieces](std::uint64_t piece, std::int64_t elements) {
@@ -218,57 +221,21 @@ void RequestExecutor::take_changes(const DataRequest& request, Answer& answer,
   std::size_t changed = 0, all = 0;
   for (const ChangedRange& r : ranges) changed += bytes_of(r.piece, r.end - r.begin);
   for (const ShardPiece& piece : pieces) all += piece.bytes();
-  if (list + changed > all / 2) return;
+  if (list + changed > all / 2) return false;
   answer.values.resize(list + changed);
   std::byte* to = answer.values.data();
   if (list > 0) std::memcpy(to, ranges.data(), list);
   to += list;
   for (const ChangedRange& r : ranges) {
     const std::size_t bytes = bytes_of(r.piece, r.end - r.begin);
-    std::memcpy(to, answer.view->pieces[r.piece] + bytes_of(r.piece, r.begin), bytes);
+    std::memcpy(to, view.pieces[r.piece] + bytes_of(r.piece, r.begin), bytes);
     to += bytes;
   }
-  answer.view.reset();
+  answer.bytes.add(answer.values.data(), answer.values.size());
   head.has_changes = true;
   head.ranges = ranges.size();
   head.bytes = changed;
-}
-
-Result<std::string> RequestExecutor::push(const DataRequest& request, const Payload& payload,
-                                          Deadline by) {
-  const std::vector<ShardPiece>& pieces = shard(request).pieces();
-  const Parts& parts = parts_[request.shard];
-  const bool has_parts = !parts.has.empty() && parts.sequence == request.sequence;
-  const std::byte* part = parts.memory.data();
-  std::vector<const void*> gradients(pieces.size());
-  std::vector<GradientRows> rows(request.rows.empty() ? 0 : pieces.size());
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const std::byte* sent_before = std::exchange(part, part + aligned_bytes(pieces[i]));
-    if (request.given[i] == kSentBefore) {
-      if (!has_parts || parts.has[i] == 0) {
-        return Status(Code::kNotFound, "the server does not have the parts that were sent before");
-      }
-      gradients[i] = sent_before;
-    }
-    if (request.given[i] == kArrayGiven) gradients[i] = payload[i].data();
-    if (request.given[i] == kRowsGiven) {
-      const std::byte* const list = payload[i].data();
-      const auto count = static_cast<std::size_t>(request.rows[i].count);
-      rows[i] = {.indices = {reinterpret_cast<const std::int64_t*>(list), count},
-                 .row_length = request.rows[i].row_length,
-                 .values = list + count * sizeof(std::int64_t)};
-    }
-  }
-  return encoded(shard(request).push({.pieces = gradients,
-                                      .rows = rows,
-                                      .lr = request.lr,
-                                      .gradient_scale = request.gradient_scale,
-                                      .weight = request.weight,
-                                      .loss_sum = request.loss_sum,
-                                      .sequence = request.sequence,
-                                      .portion = request.portion,
-                                      .batch = request.batch},
-                                     by));
+  return true;
 }
 
 // The new values are kept with the answer: another shard's gradient may be received before the
@@ -276,18 +243,22 @@ Result<std::string> RequestExecutor::push(const DataRequest& request, const Payl
 Result<std::string> RequestExecutor::elastic_average(const DataRequest& request,
                                                      const Payload& payload, Answer& answer,
                                                      Deadline by) {
-  for (const std::span<const std::byte> array : payload) {
-    answer.values.insert(answer.values.end(), array.begin(), array.end());
+  const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  std::vector<std::size_t> offsets;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto* values = static_cast<const std::byte*>(payload.arrays[i].array);
+    offsets.push_back(answer.values.size());
+    answer.values.insert(answer.values.end(), values, values + pieces[i].bytes());
   }
   std::vector<void*> own;
-  std::byte* values = answer.values.data();
-  for (const auto& array : payload) own.push_back(std::exchange(values, values + array.size()));
+  for (const std::size_t offset : offsets) own.push_back(answer.values.data() + offset);
   const Result<Shard::Pushed> pushed =
-      shard(request).elastic_average(own, request.alpha, request.sequence, by);
+      shard(request).elastic_average(own, request.alpha, request.push.sequence, by);
   if (!pushed.ok()) {
     answer.values.clear();
     return pushed.status();
   }
+  answer.bytes.add(answer.values.data(), answer.values.size());
   return encode(*pushed);
 }
 
@@ -311,7 +282,7 @@ Result<std::string> RequestExecutor::save(const DataRequest& request, Answer& an
       }));
   head.version = view.version;
   head.commit = view.commit;
-  answer.saved_bytes = offset;
+  answer.bytes.add(answer.saved.data(), offset);
   return encode(head);
 }
 
@@ -319,8 +290,10 @@ Status RequestExecutor::set(const DataRequest& request, const Payload& payload) 
   SharedShard& of = shard(request);
   PieceArrays values{.slots = {}, .updates = request.updates};
   values.vectors.resize(of.vectors());
-  for (std::size_t a = 0; a < payload.size(); ++a) {
-    if (request.given[a] == kArrayGiven) array_of(values, of, a) = payload[a].data();
+  for (std::size_t a = 0; a < payload.arrays.size(); ++a) {
+    const void* const given = payload.arrays[a].array;
+    if (given != nullptr)
+      array_of(values, of, a) = static_cast<std::byte*>(const_cast<void*>(given));
   }
   return of.set(request.piece, values);
 }

@@ -20,21 +20,22 @@
 
 namespace stormo::server {
 
-/// The payload of a request: where each array of DataRequest::given lies; empty: it is not there.
-using Payload = std::vector<std::span<std::byte>>;
+/// The payload of a request.
+struct Payload {
+  ByteRanges bytes = {};                 ///< as it is sent
+  std::vector<PushedPiece> arrays = {};  ///< where each array of DataRequest::given lies
+};
 
 /// Acts in the name of one worker on a server's part of a run: executes its requests, and keeps its
 /// last answers, so that a request that is repeated is not executed twice. One thread at a time.
 class RequestExecutor {
  public:
-  /// A reply: its head, and the arrays that follow it.
+  /// A reply.
   struct Answer {
     std::uint64_t id = 0;
-    std::string frame = {};
-    std::optional<Shard::View> view = {};  ///< of a read: its weights
+    ByteRanges bytes = {};               ///< what is sent: the reply, then arrays of a shard, or
     std::vector<std::byte> values = {};  ///< of an exchange; or changed ranges, and their elements
-    transport::MemoryFile saved = {};    ///< of a save: all arrays
-    std::size_t saved_bytes = 0;
+    transport::MemoryFile saved = {};    ///< or of a save: all arrays
 
     /// Makes the head.
     void conclude(const Result<std::string>& outcome);
@@ -57,8 +58,6 @@ class RequestExecutor {
   Result<Payload> receive(int fd, const DataRequest& request, std::byte* memory) const;
   /// Bytes of the largest payload.
   std::size_t largest_payload() const;
-  /// The answer, valid until the next request.
-  ByteRanges bytes_of(const DataRequest& request, const Answer& answer) const;
 
   /// Blocks until a read or push would not wait for other workers, at most until `by`. Then others
   /// may be faster.
@@ -77,14 +76,13 @@ class RequestExecutor {
 
  private:
   Result<std::string> read(const DataRequest& request, Answer& answer, Deadline by);
-  void take_changes(const DataRequest& request, Answer& answer, ViewHead& head) const;
+  bool take_changes(const DataRequest& request, const Shard::View& view, Answer& answer,
+                    ViewHead& head) const;
   Result<std::string> elastic_average(const DataRequest& request, const Payload& payload,
                                       Answer& answer, Deadline by);
-  Result<std::string> push(const DataRequest& request, const Payload& payload, Deadline by);
   Result<std::string> save(const DataRequest& request, Answer& answer);
   Status set(const DataRequest& request, const Payload& payload);
   Result<std::string> ask_ledger(const DataRequest& request, Deadline by);
-  std::optional<std::size_t> bytes_given(const DataRequest& request, std::size_t array) const;
   /// Of gradients that came before their push.
   struct Parts {
     transport::MemoryFile memory;  // a place for each piece
@@ -92,6 +90,7 @@ class RequestExecutor {
     std::string has = {};          // by piece: 1 if its gradient is here
   };
   void take_part(const DataRequest& request);
+  bool has_parts(const DataRequest& request) const;
   SharedShard& shard(const DataRequest& request) const { return *shards_[request.shard]; }
 
   int worker_;

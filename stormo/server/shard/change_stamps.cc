@@ -37,8 +37,23 @@ std::int64_t ChangeStamps::elements_of_block(std::size_t piece) const {
   return static_cast<std::int64_t>(kBlockBytes / size_of(pieces_[piece].dtype));
 }
 
-void ChangeStamps::note(std::size_t piece, std::uint64_t version) const {
-  raise(stamps_[first_[piece]], version);
+void ChangeStamps::note_all(std::uint64_t version) const {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) raise(stamps_[first_[i]], version);
+}
+
+void ChangeStamps::note(const PushedGradient& gradient, bool only_rows,
+                        std::uint64_t version) const {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const PushedPiece& piece = gradient.piece(i);
+    const std::int64_t length = piece.rows.row_length;
+    if (piece.array != nullptr || (length > 0 && !only_rows)) {
+      raise(stamps_[first_[i]], version);
+      continue;
+    }
+    for (const std::int64_t row : piece.rows.indices) {
+      note({.piece = i, .begin = row * length, .end = (row + 1) * length}, version);
+    }
+  }
 }
 
 void ChangeStamps::note(const ChangedRange& range, std::uint64_t version) const {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <stormo/server/shard_layout.h>
+#include <stormo/server/shard.h>
 
 namespace stormo::server {
 
@@ -31,9 +31,11 @@ class ChangeStamps {
   /// Nothing has changed. Does not touch stamps of blocks, which are 0 in memory that is new.
   void initialise() const;
 
-  /// A whole piece is other from `version` on.
-  void note(std::size_t piece, std::uint64_t version) const;
-  /// A range of its elements is, which is not empty.
+  /// From `version` on all is other,
+  void note_all(std::uint64_t version) const;
+  /// or all elements of a piece that has a gradient; with `only_rows` of a gradient in rows these.
+  void note(const PushedGradient& gradient, bool only_rows, std::uint64_t version) const;
+  /// or a range, which is not empty.
   void note(const ChangedRange& range, std::uint64_t version) const;
   /// What may be other now than it was at `version`: in order, without overlap. It covers whole
   /// blocks.

@@ -6,7 +6,7 @@
 
 #include <stormo/base/check.h>
 #include <stormo/server/aligned.h>
-#include <stormo/server/shard/gradient_rows.h>
+#include <stormo/server/shard/shard_update.h>
 
 namespace stormo::server {
 
@@ -107,11 +107,11 @@ class InPlaceUpdate {
 };
 
 template <class T>
-void update_as(InPlaceUpdate<T>&& update, const ShardPiece& piece, const void* dense,
-               const GradientRows& rows) {
-  if (dense != nullptr) {
-    update.add(0, piece.elements(), static_cast<const T*>(dense));
+void update_as(InPlaceUpdate<T>&& update, const ShardPiece& piece, const PushedPiece& gradient) {
+  if (gradient.array != nullptr) {
+    update.add(0, piece.elements(), static_cast<const T*>(gradient.array));
   } else {
+    const GradientRows& rows = gradient.rows;
     const T* values = static_cast<const T*>(rows.values);
     for (const std::int64_t row : rows.indices) {
       update.add(row * rows.row_length, rows.row_length, values);
@@ -216,16 +216,15 @@ Result<Shard::View> InPlaceShard::save(
 }
 
 void InPlaceShard::update(std::size_t piece, const PushedGradient& gradient, double lr) const {
-  const void* dense = dense_of(gradient, piece);
-  const GradientRows rows = rows_of(gradient, piece);
-  if (dense == nullptr && rows.row_length == 0) return;
+  const PushedPiece given = gradient.piece(piece);
+  if (given.array == nullptr && given.rows.row_length == 0) return;
   const PieceArrays own = arrays(piece);
   const ShardPiece& at = pieces_[piece];
   const optim::Options& rule = options_.optimizer;
   const optim::UpdateStep step{.lr = lr, .gradient_scale = gradient.gradient_scale};
   at.dtype == DType::kFloat32
-      ? update_as(InPlaceUpdate<float>(rule, step, own, slot_count_), at, dense, rows)
-      : update_as(InPlaceUpdate<double>(rule, step, own, slot_count_), at, dense, rows);
+      ? update_as(InPlaceUpdate<float>(rule, step, own, slot_count_), at, given)
+      : update_as(InPlaceUpdate<double>(rule, step, own, slot_count_), at, given);
 }
 
 Result<Shard::Pushed> InPlaceShard::push(const PushedGradient& gradient, Deadline /*by*/) {

@@ -22,7 +22,7 @@ Result<Shard::Pushed> SharedShard::elastic_average(std::span<void* const> own, d
   const protocol::Push push{.worker = worker_, .sequence = sequence};
   const protocol::Policy& policy = *options_.policy;
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(PushDecision decision, protocol::decide(policy, current_state(), push));
+    STORMO_ASSIGN_OR_RETURN(PushDecision decision, protocol::decide(policy, memory_.state(), push));
     if (decision.action == PushAction::kRepeated) return Pushed{decision};
     if (decision.action != PushAction::kUpdate) {
       return invalid_argument("an exchange waits for nobody; give the shard policy 'async'");
@@ -30,7 +30,7 @@ Result<Shard::Pushed> SharedShard::elastic_average(std::span<void* const> own, d
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, wait_.patience));
     const Result<PushDecision> under_lease = protocol::decide(policy, lease.state, push);
     if (!under_lease.ok()) {
-      release(lease);  // it was taken for lost meanwhile
+      memory_.release(worker_, lease);  // it was taken for lost meanwhile
       return under_lease.status();
     }
     decision = *under_lease;
@@ -38,7 +38,7 @@ Result<Shard::Pushed> SharedShard::elastic_average(std::span<void* const> own, d
     lease.to.slots = lease.from.slots;
     lease.to.sums = lease.from.sums;
     protocol::note_exchange(lease.state, push, decision);
-    if (!commit(lease)) continue;
+    if (!memory_.commit(worker_, lease)) continue;
     const std::byte* moved = moved_.data();
     for (std::size_t i = 0; i < own.size(); ++i) {
       const std::size_t bytes = pieces()[i].bytes();
@@ -52,8 +52,8 @@ Result<Shard::Pushed> SharedShard::elastic_average(std::span<void* const> own, d
 }
 
 void SharedShard::move_all(const Lease& lease, std::span<void* const> own, double alpha) {
-  note_all_changed(lease);
-  (void)memory_.forget_held(lease.to);
+  memory_.changes().note_all(lease.state.version + 1);
+  (void)memory_.start_writing(lease.to, /*only_changes=*/false);
   std::size_t bytes = 0;
   for (const ShardPiece& piece : pieces()) bytes += piece.bytes();
   moved_.resize(bytes);

@@ -16,6 +16,7 @@ namespace {
 using protocol::ShardState;
 using protocol::WorkerState;
 
+constexpr std::uint64_t kUnknown = ~std::uint64_t{0};  // which version a copy holds
 constexpr unsigned kWeightBits = 12, kCopyBits = 4;
 
 /// A ShardState without its list of workers, which follows it in memory.
@@ -143,22 +144,48 @@ std::atomic<std::uint64_t>& ShardMemory::slots_held(unsigned number) const {
   return at<std::atomic<std::uint64_t>>(held_)[weights_.copies + number];
 }
 
-// No write to the copies may come before it: the writer may be killed between the two.
-std::uint64_t ShardMemory::forget_held(const Commit& copies) const {
+std::vector<ChangedRange> ShardMemory::start_writing(const Commit& copies,
+                                                     bool only_changes) const {
+  // no write to the copies may come before: the writer may be killed between the two
   const std::uint64_t weights =
       weights_held(copies.weights).exchange(kUnknown, std::memory_order_seq_cst);
   const std::uint64_t slots =
       slots_held(copies.slots).exchange(kUnknown, std::memory_order_seq_cst);
-  return weights == kUnknown || slots == kUnknown ? kUnknown : std::min(weights, slots);
+  if (only_changes && weights != kUnknown && slots != kUnknown) {
+    return changes_.since(std::min(weights, slots));
+  }
+  std::vector<ChangedRange> all;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    all.push_back({.piece = i, .begin = 0, .end = pieces_[i].elements()});
+  }
+  return all;
 }
 
-void ShardMemory::note_held(const Commit& before, const Commit& now, std::uint64_t version) const {
-  if (now.weights != before.weights) {
-    weights_held(now.weights).store(version, std::memory_order_release);
+bool ShardMemory::commit(int worker, Lease& lease) const {
+  const Commit& from = lease.from;
+  Commit& to = lease.to;
+  const std::uint64_t version = lease.state.version;
+  write_state(to.state, lease.state);
+  if (to.weights != from.weights) version_of(to.weights).store(version, std::memory_order_release);
+  to.count = (from.count + 1) & ((std::uint64_t{1} << 40) - 1);
+  std::uint64_t expected = from.pack();
+  const bool done =
+      header().commit.compare_exchange_strong(expected, to.pack(), std::memory_order_seq_cst);
+  if (done && to.weights != from.weights) {
+    weights_held(to.weights).store(version, std::memory_order_release);
   }
-  if (now.slots != before.slots) {
-    slots_held(now.slots).store(version, std::memory_order_release);
+  if (done && to.slots != from.slots) {
+    slots_held(to.slots).store(version, std::memory_order_release);
   }
+  release(worker, lease);
+  return done;
+}
+
+void ShardMemory::release(int worker, const Lease& lease, bool holds_copies) const {
+  if (!holds_copies) cell(worker).writes.store(0, std::memory_order_seq_cst);
+  std::uint64_t mine = lease.word;
+  header().lease.compare_exchange_strong(mine, lease.word & kLeaseNumber);
+  header().bell.ring();
 }
 
 std::byte* ShardMemory::weights(unsigned number, std::size_t piece) const {
@@ -193,13 +220,14 @@ std::byte* ShardMemory::vector(std::size_t vector, std::size_t piece) const {
   return copy(vectors_, static_cast<unsigned>(vector - 1)) + offsets_[piece];
 }
 
-ShardState ShardMemory::state(Commit& current) const {
+ShardState ShardMemory::state(Commit* current) const {
   const auto count = static_cast<std::size_t>(workers_);
   ShardState out(workers_);
   for (;;) {
     const std::uint64_t word = header().commit.load(std::memory_order_acquire);
-    current = Commit::unpack(word);
-    std::byte* from = copy(states_, current.state);
+    const Commit now = Commit::unpack(word);
+    if (current != nullptr) *current = now;
+    std::byte* from = copy(states_, now.state);
     StateHead head;
     load_words(&head, from, sizeof head);
     load_words(out.workers.data(), from + sizeof head, count * sizeof(WorkerState));

@@ -58,6 +58,16 @@ class ShardMemory {
     std::atomic<std::uint64_t> writes{0};  ///< copies that it writes: Commit::pack() with count 1
   };
 
+  /// Of the one writer that the others let write.
+  struct Lease {
+    std::uint64_t word = 0;
+    Commit from, to;  ///< the version that is current, and the next one
+    protocol::ShardState state;
+  };
+  /// The rest of its word, in the low half, is its number.
+  static constexpr unsigned kOwnerShift = 48;
+  static constexpr std::uint64_t kLeaseNumber = (std::uint64_t{1} << kOwnerShift) - 1;
+
   /// `mean_square`: of gradients, beside the slots of the optimizer.
   ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options,
               bool mean_square);
@@ -94,21 +104,21 @@ class ShardMemory {
   /// `vector`: from 1.
   std::byte* vector(std::size_t vector, std::size_t piece) const;
 
-  /// What copies of weights and slots hold is known from note_held() until forget_held(): they are
-  /// the version, but for what changes() has later than that.
-  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
-  /// Before the first byte of the copies is written. Returns the older one of the versions that
-  /// they hold; kUnknown if that of one is not known.
-  std::uint64_t forget_held(const Commit& copies) const;
-  /// `now` has become current after `before`, and its writer still announces its copies.
-  void note_held(const Commit& before, const Commit& now, std::uint64_t version) const;
-
   /// Of the weights. Noted before the version is current.
   const ChangeStamps& changes() const { return changes_; }
 
-  /// The current version and its state, with what the cells say of reads.
-  protocol::ShardState state(Commit& current) const;
-  void write_state(unsigned number, const protocol::ShardState& state) const;
+  /// The state of the current version, with what the cells say of reads. `current`: gets the
+  /// version.
+  protocol::ShardState state(Commit* current = nullptr) const;
+  /// To call before the first byte of copies of weights and slots is written. What is to be
+  /// written, in order: all; or with `only_changes`, where they hold an earlier version, what has
+  /// changed since, or is noted.
+  std::vector<ChangedRange> start_writing(const Commit& copies, bool only_changes) const;
+  /// Makes `lease.to` with its state the current version, with the next number, and releases the
+  /// lease. False if it was lost; then nothing has changed.
+  bool commit(int worker, Lease& lease) const;
+  /// Others may write. `holds_copies`: the copies that the worker announces stay in use.
+  void release(int worker, const Lease& lease, bool holds_copies = false) const;
   /// Copies that are neither current, nor pinned, nor written by another worker. False if there are
   /// none.
   bool find_free(int worker, const Commit& current, Commit& free) const;
@@ -127,6 +137,9 @@ class ShardMemory {
     return memory_ + pool.first + pool.stride * number;
   }
   Pool add_pool(std::size_t bytes, unsigned copies);
+  void write_state(unsigned number, const protocol::ShardState& state) const;
+  // what copies hold is known from commit() until start_writing(): the version, but for what
+  // changes() has later than that
   std::atomic<std::uint64_t>& weights_held(unsigned number) const;
   std::atomic<std::uint64_t>& slots_held(unsigned number) const;
 

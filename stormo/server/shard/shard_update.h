@@ -5,11 +5,11 @@
 #include <functional>
 #include <span>
 
+#include <stormo/base/status.h>
 #include <stormo/optim/update.h>
 #include <stormo/protocol/server/policy.h>
-#include <stormo/server/piece_arrays.h>
+#include <stormo/server/shard.h>
 #include <stormo/server/shard/change_stamps.h>
-#include <stormo/server/shard_layout.h>
 
 namespace stormo::server {
 
@@ -40,6 +40,13 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
 void exchange_piece(const ShardPiece& piece, double alpha, const std::byte* own,
                     const std::byte* from, std::byte* to, std::byte* moved,
                     const Progress& progress);
+
+/// kInvalidArgument for rows that do not fit their piece.
+Status check_rows(std::span<const ShardPiece> pieces, const PushedGradient& gradient);
+
+/// Adds scale * rows to an array of the piece.
+void add_rows(const ShardPiece& piece, const GradientRows& rows, double scale, std::byte* to,
+              const Progress& progress);
 
 /// to = 0 in these ranges of the piece.
 void clear_piece(const ShardPiece& piece, std::span<const ChangedRange> ranges, std::byte* to,

@@ -88,7 +88,7 @@ Result<double> SharedShard::take_gradient(const optim::VectorStep& step) {
     const optim::VectorRange sum{.factor = share, .data = memory_.sum(lease.from.sums, i)};
     optim::combine(piece.dtype, std::span(&sum, 1), static_cast<std::size_t>(piece.elements()), to);
   }
-  release(lease);
+  memory_.release(worker_, lease);
   return share * lease.state.pending_loss;
 }
 
@@ -101,8 +101,8 @@ Status SharedShard::set_weights(const optim::VectorStep& step) {
       update_all(lease, {.pieces = {}, .lr = step.lr, .weight = 0},
                  {.action = protocol::PushAction::kAddAndUpdate});
     } else {
-      note_all_changed(lease);
-      (void)memory_.forget_held(lease.to);
+      memory_.changes().note_all(lease.state.version + 1);
+      (void)memory_.start_writing(lease.to, /*only_changes=*/false);
       const View weights = view_of(lease.from);
       for (std::size_t i = 0; i < pieces().size(); ++i) {
         combine(weights, step, i, memory_.weights(lease.to.weights, i));
@@ -112,7 +112,7 @@ Status SharedShard::set_weights(const optim::VectorStep& step) {
     }
     lease.to.sums = lease.from.sums;
     if (lease.state.pending > 0) protocol::note_update(lease.state);
-    if (commit(lease)) return {};
+    if (memory_.commit(worker_, lease)) return {};
   }
 }
 

@@ -5,8 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include <stormo/server/shard/gradient_rows.h>
-
 namespace stormo::server {
 
 using protocol::PushAction;
@@ -15,8 +13,7 @@ using protocol::ShardState;
 
 namespace {
 
-constexpr unsigned kOwnerShift = 48;
-constexpr std::uint64_t kLeaseNumber = (std::uint64_t{1} << kOwnerShift) - 1;
+constexpr unsigned kOwnerShift = ShardMemory::kOwnerShift;
 
 bool updates(const PushDecision& decision) {
   return decision.action == PushAction::kUpdate || decision.action == PushAction::kAddAndUpdate;
@@ -65,11 +62,6 @@ Status SharedShard::set(std::size_t piece, const PieceArrays& values) {
   return {};
 }
 
-ShardState SharedShard::current_state() const {
-  Commit current;
-  return memory_.state(current);
-}
-
 // The pin is seen by every writer that chooses a copy after it; if the version is still current
 // then, no writer has chosen this copy before.
 Shard::View SharedShard::pin() {
@@ -99,7 +91,7 @@ Status SharedShard::wait_to_read(Deadline by) const {
   for (;;) {
     const std::uint32_t seen = memory_.header().bell.load();
     STORMO_ASSIGN_OR_RETURN(const bool may,
-                            protocol::may_read(*options_.policy, current_state(), worker_));
+                            protocol::may_read(*options_.policy, memory_.state(), worker_));
     if (may) return {};
     STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
   }
@@ -123,7 +115,7 @@ Result<Shard::View> SharedShard::look() {
 
 Result<ShardState> SharedShard::state() const {
   STORMO_RETURN_IF_ERROR(status());
-  return current_state();
+  return memory_.state();
 }
 
 Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
@@ -143,7 +135,7 @@ Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
 
 // One writer at a time, so that no work is done in vain. Correctness does not depend on it: a
 // writer that lost its lease fails to commit.
-Result<SharedShard::Lease> SharedShard::acquire(Deadline by, Duration patience) {
+Result<ShardMemory::Lease> SharedShard::acquire(Deadline by, Duration patience) {
   ShardMemory::Header& header = memory_.header();
   const std::uint64_t owner = static_cast<std::uint64_t>(worker_ + 1) << kOwnerShift;
   std::uint64_t held = header.lease.load(), progress = header.progress.load();
@@ -159,10 +151,10 @@ Result<SharedShard::Lease> SharedShard::acquire(Deadline by, Duration patience) 
       since = time;
     }
     const bool free = now >> kOwnerShift == 0;
-    const std::uint64_t mine = owner | ((now + 1) & kLeaseNumber);
+    const std::uint64_t mine = owner | ((now + 1) & ShardMemory::kLeaseNumber);
     if ((free || time - since >= patience) && header.lease.compare_exchange_strong(now, mine)) {
       Lease lease{.word = mine};
-      lease.state = memory_.state(lease.from);
+      lease.state = memory_.state(&lease.from);
       const bool is_room = memory_.find_free(worker_, lease.from, lease.to);
       if (is_room) memory_.cell(worker_).writes.store(lease.to.pack(), std::memory_order_seq_cst);
       // Whoever takes the lease later sees what is written here; whoever has taken it may not. A
@@ -172,45 +164,24 @@ Result<SharedShard::Lease> SharedShard::acquire(Deadline by, Duration patience) 
           header.commit.load(std::memory_order_seq_cst) == lease.from.pack()) {
         return lease;
       }
-      release(lease);
+      memory_.release(worker_, lease);
     }
     STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
   }
 }
 
-bool SharedShard::commit(Lease& lease) {
-  memory_.write_state(lease.to.state, lease.state);
-  if (lease.to.weights != lease.from.weights) {
-    memory_.version_of(lease.to.weights).store(lease.state.version, std::memory_order_release);
-  }
-  lease.to.count = (lease.from.count + 1) & ((std::uint64_t{1} << 40) - 1);
-  std::uint64_t expected = lease.from.pack();
-  const bool done = memory_.header().commit.compare_exchange_strong(expected, lease.to.pack(),
-                                                                    std::memory_order_seq_cst);
-  if (done) memory_.note_held(lease.from, lease.to, lease.state.version);
-  release(lease);
-  return done;
-}
-
-void SharedShard::release(const Lease& lease, bool holds_copies) {
-  if (!holds_copies) memory_.cell(worker_).writes.store(0, std::memory_order_seq_cst);
-  std::uint64_t mine = lease.word;
-  memory_.header().lease.compare_exchange_strong(mine, lease.word & kLeaseNumber);
-  memory_.header().bell.ring();
-}
-
 // Under the lease the current copies are marked as used; then others go on with other copies.
-Result<SharedShard::Lease> SharedShard::use_current_copies() {
+Result<ShardMemory::Lease> SharedShard::use_current_copies() {
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
     Commit used = lease.from;
     used.count = 1;
     memory_.cell(worker_).writes.store(used.pack(), std::memory_order_seq_cst);
     if (memory_.header().lease.load(std::memory_order_seq_cst) == lease.word) {
-      release(lease, /*holds_copies=*/true);
+      memory_.release(worker_, lease, /*holds_copies=*/true);
       return lease;
     }
-    release(lease);
+    memory_.release(worker_, lease);
   }
 }
 
@@ -226,7 +197,7 @@ Result<Shard::View> SharedShard::save(
     }
     copy(i, arrays);
   }
-  release(held);
+  memory_.release(worker_, held);
   return view_of(held.from);
 }
 
@@ -234,7 +205,7 @@ Result<PushDecision> SharedShard::wait_for_decision(const protocol::Push& push, 
   for (;;) {
     const std::uint32_t seen = memory_.header().bell.load();
     STORMO_ASSIGN_OR_RETURN(const PushDecision decision,
-                            protocol::decide(*options_.policy, current_state(), push));
+                            protocol::decide(*options_.policy, memory_.state(), push));
     if (decision.action != PushAction::kWait) return decision;
     STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
   }
@@ -260,16 +231,20 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, wait_.patience));
     Result<PushDecision> under_lease = protocol::decide(policy, lease.state, push);
     if (!under_lease.ok()) {
-      release(lease);  // it was taken for lost meanwhile
+      memory_.release(worker_, lease);  // it was taken for lost meanwhile
       return under_lease.status();
     }
     decision = *under_lease;
     if (decision.action == PushAction::kWait || decision.action == PushAction::kRepeated) {
-      release(lease);
+      memory_.release(worker_, lease);
       continue;
     }
     memory_.header().lr.store(gradient.lr, std::memory_order_relaxed);
-    if (decision.action != PushAction::kDrop) note_changes(lease, gradient);
+    if (decision.action != PushAction::kDrop) {
+      // pending gradients change the weights of the next version, as those that are used at once do
+      memory_.changes().note(gradient, optim::leaves_rest_alone(options_.optimizer),
+                             lease.state.version + 1);
+    }
     if (decision.action == PushAction::kAdd) add_to_sums(lease, gradient, decision);
     if (updates(decision)) update_all(lease, gradient, decision);
     // the copies that this push does not write stay current
@@ -279,10 +254,10 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
     protocol::note_push(lease.state, push, decision);
     const Status holds = policy.invariant(lease.state);
     if (!holds.ok()) {
-      release(lease);
+      memory_.release(worker_, lease);
       return holds;
     }
-    if (commit(lease)) return Pushed{decision, lease.to.count};
+    if (memory_.commit(worker_, lease)) return Pushed{decision, lease.to.count};
   }
 }
 
@@ -299,38 +274,6 @@ void SharedShard::add_to_sums(const Lease& lease, const PushedGradient& gradient
   }
 }
 
-// Pending gradients change the weights of the next version, as those that are used at once do.
-void SharedShard::note_changes(const Lease& lease, const PushedGradient& gradient) const {
-  const std::uint64_t next = lease.state.version + 1;
-  const bool only_rows = optim::leaves_rest_alone(options_.optimizer);
-  for (std::size_t i = 0; i < pieces().size(); ++i) {
-    const GradientRows rows = rows_of(gradient, i);
-    const bool is_whole = dense_of(gradient, i) != nullptr || (rows.row_length > 0 && !only_rows);
-    if (is_whole) {
-      memory_.changes().note(i, next);
-      continue;
-    }
-    for (const std::int64_t row : rows.indices) {
-      memory_.changes().note(
-          {.piece = i, .begin = row * rows.row_length, .end = (row + 1) * rows.row_length}, next);
-    }
-  }
-}
-
-void SharedShard::note_all_changed(const Lease& lease) const {
-  for (std::size_t i = 0; i < pieces().size(); ++i) {
-    memory_.changes().note(i, lease.state.version + 1);
-  }
-}
-
-std::vector<ChangedRange> SharedShard::start_writing(const Lease& lease, bool only_changes) const {
-  const std::uint64_t held = memory_.forget_held(lease.to);
-  if (only_changes && held != ShardMemory::kUnknown) return memory_.changes().since(held);
-  std::vector<ChangedRange> all;
-  for (std::size_t i = 0; i < pieces().size(); ++i) all.push_back(whole_piece(pieces(), i));
-  return all;
-}
-
 void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
                             std::span<const ChangedRange> ranges, bool has_before, double scale) {
   std::array<optim::GradientTerm, kMaxTerms> terms;
@@ -338,10 +281,8 @@ void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, 
   if (has_before && memory_.has_sum(lease.from.sums, piece)) {
     terms[count++] = {.data = memory_.sum(lease.from.sums, piece), .scale = 1};
   }
-  if (const void* dense = dense_of(gradient, piece)) {
-    terms[count++] = {.data = dense, .scale = scale};
-  }
-  const GradientRows rows = rows_of(gradient, piece);
+  const auto [array, rows, is_sent] = gradient.piece(piece);
+  if (array != nullptr) terms[count++] = {.data = array, .scale = scale};
   const bool has_rows = rows.row_length > 0;
   std::byte* const to = memory_.sum(lease.to.sums, piece);
   memory_.has_sum(lease.to.sums, piece) = count > 0 || has_rows;
@@ -365,7 +306,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
       pin == 0 ? protocol::DelayCompensation{} : options_.policy->delay_compensation();
   // nothing else changes than what was noted, but for a mean square, which decays everywhere
   const bool only_changes = !averages && !has_mean_square();
-  const std::vector<ChangedRange> all = start_writing(lease, only_changes);
+  const std::vector<ChangedRange> all = memory_.start_writing(lease.to, only_changes);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     const std::span ranges(std::ranges::equal_range(all, i, {}, &ChangedRange::piece));
     std::array<optim::GradientTerm, kMaxTerms> terms;
@@ -374,7 +315,8 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
     const auto scale_of = [&](double weight) {
       return weight * gradient.gradient_scale * decision.gradient_factor;
     };
-    if (rows_of(gradient, i).row_length > 0) {
+    const PushedPiece given = gradient.piece(i);
+    if (given.rows.row_length > 0) {
       // added up in a copy of the sums that nobody uses
       write_sum(lease, gradient, i, ranges, has_pending, scale_of(averages ? gradient.weight : 1));
       terms[count++] = {.data = memory_.sum(lease.to.sums, i), .scale = averages ? share(1) : 1};
@@ -382,8 +324,9 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
       if (has_pending && memory_.has_sum(lease.from.sums, i)) {
         terms[count++] = {.data = memory_.sum(lease.from.sums, i), .scale = share(1)};
       }
-      if (const void* dense = dense_of(gradient, i)) {
-        terms[count++] = {.data = dense, .scale = scale_of(averages ? share(gradient.weight) : 1)};
+      if (given.array != nullptr) {
+        const double scale = scale_of(averages ? share(gradient.weight) : 1);
+        terms[count++] = {.data = given.array, .scale = scale};
       }
     }
     const PieceGradient of_piece{.terms = std::span(terms).first(count),
@@ -400,7 +343,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
 // that do the same. Where nobody had a sample the values stay.
 void SharedShard::replace_all(const Lease& lease, const PushedGradient& values) {
   const double whole = lease.state.pending_weight + values.weight;
-  (void)memory_.forget_held(lease.to);
+  (void)memory_.start_writing(lease.to, /*only_changes=*/false);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     const ChangedRange range = whole_piece(pieces(), i);
     write_sum(lease, values, i, std::span(&range, 1), lease.state.pending > 0, values.weight);
@@ -443,7 +386,7 @@ Result<std::uint64_t> SharedShard::remove(int worker, double lr, Deadline by) {
     }
     if (!completes || options_.policy->replaces()) lease.to.slots = lease.from.slots;
     lease.to.sums = lease.from.sums;
-    if (commit(lease)) return lease.to.count;
+    if (memory_.commit(worker_, lease)) return lease.to.count;
   }
 }
 
@@ -457,7 +400,7 @@ Result<Shard::Joined> SharedShard::join() {
     lease.to.slots = lease.from.slots;
     lease.to.sums = lease.from.sums;
     const std::uint64_t next = lease.state.worker(worker_).pushes;
-    if (commit(lease)) return Joined{next, lease.to.count};
+    if (memory_.commit(worker_, lease)) return Joined{next, lease.to.count};
   }
 }
 

@@ -96,7 +96,7 @@ class SharedShard : public HostShard {
   /// Frees the copies that a worker used whose process has ended. Only then: a process that was
   /// stopped goes on with them.
   void release_copies(int worker);
-  protocol::ShardState current_state() const;
+  protocol::ShardState current_state() const { return memory_.state(); }
 
   /// By a coordinator, see optim::VectorSpace: the gradient is the average of the pending ones. New
   /// weights are a new version, if any are pending. kInvalidArgument for vectors that the shard
@@ -104,11 +104,7 @@ class SharedShard : public HostShard {
   Result<std::vector<double>> run(const optim::VectorProgram& program);
 
  private:
-  struct Lease {
-    std::uint64_t word = 0;
-    Commit from, to;
-    protocol::ShardState state;
-  };
+  using Lease = ShardMemory::Lease;
   Status status() const { return wait_.status ? wait_.status() : Status(); }
   View pin();
   /// The worker leaves, or another one in its name.
@@ -119,12 +115,8 @@ class SharedShard : public HostShard {
   Result<protocol::PushDecision> wait_for_decision(const protocol::Push& push, Deadline by) const;
   /// `patience`: see ShardWait.
   Result<Lease> acquire(Deadline by, Duration patience);
-  /// Makes `lease.to` current. False if the lease was lost; then nothing has changed.
-  bool commit(Lease& lease);
   /// Not to write: the copies of `from` stay what they are until release(), while others write.
   Result<Lease> use_current_copies();
-  /// `holds_copies`: they stay in use.
-  void release(const Lease& lease, bool holds_copies = false);
   /// Tells others that this writer is at work.
   Progress progress() const;
   /// The pending gradients of the next version: those before, and this one.
@@ -134,11 +126,6 @@ class SharedShard : public HostShard {
   /// these ranges.
   void write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
                  std::span<const ChangedRange> ranges, bool has_before, double scale);
-  void note_changes(const Lease& lease, const PushedGradient& gradient) const;
-  void note_all_changed(const Lease& lease) const;
-  /// Before the copies of weights and slots are written: what is to be written, in order. All; or
-  /// with `only_changes`, where they hold an earlier version, what has changed since, or is noted.
-  std::vector<ChangedRange> start_writing(const Lease& lease, bool only_changes) const;
   void update_all(const Lease& lease, const PushedGradient& gradient,
                   const protocol::PushDecision& decision);
   /// Where the policy replaces(): the average of the pending values and this push becomes the next

@@ -15,8 +15,7 @@ EarlyPush::EarlyPush(const ServedParameters& served,
                      const std::vector<std::uint64_t>& sequence)
     : served_(served), shards_(shards), sequence_(sequence), of_shard_(served.shards()) {
   for (std::size_t s = 0; s < of_shard_.size(); ++s) {
-    of_shard_[s].sent.resize(served_.pieces(s).size());
-    of_shard_[s].gradients.resize(served_.pieces(s).size());
+    of_shard_[s].pieces.resize(served_.pieces(s).size());
   }
 }
 
@@ -48,7 +47,9 @@ void EarlyPush::next_pass() {
   defer();
   held_ = false;
   complete_.next_pass();
-  for (OfShard& shard : of_shard_) std::ranges::fill(shard.sent, '\0');
+  for (OfShard& shard : of_shard_) {
+    for (server::PushedPiece& piece : shard.pieces) piece.is_sent = false;
+  }
 }
 
 // What was sent and has changed is sent again by the push.
@@ -58,7 +59,7 @@ void EarlyPush::ready(std::size_t index) {
   if (state == CompleteGradients::State::kAgain) {
     defer();
     for (const ServedParameters::Slice& at : served_.slices(index)) {
-      of_shard_[at.shard].sent[at.piece] = 0;
+      of_shard_[at.shard].pieces[at.piece].is_sent = false;
     }
   }
   const torch::Tensor& gradient = served_.parameters()[index].tensor.grad();
@@ -67,7 +68,7 @@ void EarlyPush::ready(std::size_t index) {
   for (const ServedParameters::Slice& at : served_.slices(index)) {
     if (!shards_[at.shard]->is_remote()) continue;
     OfShard& shard = of_shard_[at.shard];
-    shard.gradients[at.piece] = served_.gradient_of(at, gradient);
+    shard.pieces[at.piece].array = served_.gradient_of(at, gradient);
     shard.waiting.push_back(at.piece);
     shard.waiting_bytes += served_.pieces(at.shard)[at.piece].bytes();
     if (shard.waiting_bytes >= kPartBytes) send(at.shard);
@@ -84,8 +85,8 @@ void EarlyPush::defer() {
 
 void EarlyPush::send(std::size_t shard) {
   OfShard& of = of_shard_[shard];
-  shards_[shard]->begin_part({.pieces = of.gradients, .sequence = sequence_[shard]}, of.waiting);
-  for (const std::size_t piece : of.waiting) of.sent[piece] = 1;
+  shards_[shard]->begin_part({.pieces = of.pieces, .sequence = sequence_[shard]}, of.waiting);
+  for (const std::size_t piece : of.waiting) of.pieces[piece].is_sent = true;
   of.waiting.clear();
   of.waiting_bytes = 0;
 }

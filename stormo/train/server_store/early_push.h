@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include <stormo/plan/step_plan.h>
@@ -27,15 +26,16 @@ class EarlyPush {
   void set_plan(const plan::StepPlan& plan);
   /// Called before a backward. `last`: no later micro-batch adds to its gradients.
   void begin_backward(bool last);
-  /// By piece of a shard: 1 if its gradient was sent in this pass.
-  std::span<const char> sent(std::size_t shard) const { return of_shard_[shard].sent; }
+  /// Whether the gradient of a piece of a shard was sent in this pass.
+  bool is_sent(std::size_t shard, std::size_t piece) const {
+    return of_shard_[shard].pieces[piece].is_sent;
+  }
   void next_pass();
 
  private:
   struct OfShard {
-    std::vector<char> sent;              // by piece
-    std::vector<const void*> gradients;  // by piece
-    std::vector<std::size_t> waiting;    // complete pieces, not sent yet
+    std::vector<server::PushedPiece> pieces;
+    std::vector<std::size_t> waiting;  // complete pieces, not sent yet
     std::size_t waiting_bytes = 0;
   };
   void ready(std::size_t index);

@@ -267,16 +267,17 @@ std::vector<void*> ServedParameters::pieces_of(std::size_t shard,
   return out;
 }
 
-GradientPieces ServedParameters::gradient_pieces(
+std::vector<server::PushedPiece> ServedParameters::gradient_pieces(
     std::size_t shard, const std::vector<torch::Tensor>& gradients) const {
-  GradientPieces out;
+  std::vector<server::PushedPiece> out;
   for (const ShardPiece& at : placed_[shard]) {
     const torch::Tensor& g = gradients[at.parameter];
-    const bool sparse = g.defined() && g.is_sparse();
-    out.dense.push_back(g.defined() && !sparse ? bytes_of(g) + offset_of(at) : nullptr);
-    if (sparse) {
-      out.rows.resize(placed_[shard].size());
-      out.rows[out.dense.size() - 1] = rows_of(g);
+    server::PushedPiece& piece = out.emplace_back();
+    if (!g.defined()) continue;
+    if (g.is_sparse()) {
+      piece.rows = rows_of(g);
+    } else {
+      piece.array = bytes_of(g) + offset_of(at);
     }
   }
   return out;

@@ -14,12 +14,6 @@
 
 namespace stormo::train {
 
-/// Gradients of the pieces of a shard, for server::PushedGradient. Borrowed.
-struct GradientPieces {
-  std::vector<const void*> dense;          ///< first elements; null: none, or rows
-  std::vector<server::GradientRows> rows;  ///< of sparse gradients; empty: there are none
-};
-
 /// The trainable parameters of a module, and where their elements lie on server shards.
 class ServedParameters {
  public:
@@ -80,9 +74,9 @@ class ServedParameters {
   const void* gradient_of(const Slice& slice, const torch::Tensor& gradient) const;
   /// First elements of the pieces of a shard in `values`, by parameter.
   std::vector<void*> pieces_of(std::size_t shard, const std::vector<torch::Tensor>& values) const;
-  /// The part of gradients() that belongs to a shard.
-  GradientPieces gradient_pieces(std::size_t shard,
-                                 const std::vector<torch::Tensor>& gradients) const;
+  /// The part of gradients() that belongs to a shard. Borrowed.
+  std::vector<server::PushedPiece> gradient_pieces(
+      std::size_t shard, const std::vector<torch::Tensor>& gradients) const;
 
  private:
   ServedParameters() = default;

@@ -230,7 +230,6 @@ Status ServedStore::make_readable(plan::Range segments) {
 }
 
 Status ServedStore::finish_pull() {
-  if (!pull_.under_way()) return {};
   STORMO_ASSIGN_OR_RETURN(const Views views, pull_.finish());
   for (std::size_t s = 0; s < views.size(); ++s) {
     note(server::ShardEvent::Kind::kRead, s, views[s].commit);
@@ -246,19 +245,19 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
     return {};
   }
   const ShardCalls::Call call(calls_, comm::Operation::AtShards::kPush);
-  STORMO_RETURN_IF_ERROR(finish_pull());
+  if (pull_.under_way()) STORMO_RETURN_IF_ERROR(finish_pull());
   lr_ = rate.lr;
   if (ranks_ != nullptr) weight = std::exchange(weight_, 0);
   const bool sums = served_.has_copies();
   const std::vector<torch::Tensor> gradients = sums ? copy_.take() : served_.gradients();
   const std::size_t count = shards_.size();
-  std::vector<GradientPieces> pieces;
+  std::vector<std::vector<server::PushedPiece>> pieces;
   std::vector<server::PushedGradient> pushes;
-  for (std::size_t s = 0; s < count; ++s) pieces.push_back(served_.gradient_pieces(s, gradients));
   for (std::size_t s = 0; s < count; ++s) {
-    pushes.push_back({.pieces = pieces[s].dense,
-                      .rows = pieces[s].rows,
-                      .sent = early_push_.sent(s),
+    std::vector<server::PushedPiece>& of =
+        pieces.emplace_back(served_.gradient_pieces(s, gradients));
+    for (std::size_t i = 0; i < of.size(); ++i) of[i].is_sent = early_push_.is_sent(s, i);
+    pushes.push_back({.pieces = of,
                       .lr = rate.lr,
                       .gradient_scale = sums ? 1 : rate.gradient_scale,
                       .weight = weight,

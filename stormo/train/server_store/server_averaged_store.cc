@@ -73,13 +73,11 @@ Status ServerAveragedStore::perform(const plan::Action& action, double weight) {
 Status ServerAveragedStore::give_values(double weight) {
   const ShardCalls::Call call(calls_, comm::Operation::AtShards::kPush);
   const std::vector<torch::Tensor> own = values();
-  std::vector<GradientPieces> pieces;
+  std::vector<std::vector<server::PushedPiece>> pieces;
   std::vector<server::PushedGradient> pushes;
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     pieces.push_back(served_.gradient_pieces(s, own));
-  }
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
-    pushes.push_back({.pieces = pieces[s].dense, .weight = weight, .sequence = sequence_[s]});
+    pushes.push_back({.pieces = pieces[s], .weight = weight, .sequence = sequence_[s]});
   }
   return push_all(pushes);
 }

@@ -232,9 +232,8 @@ Result<server::Shard::Pushed> SimulatedWorkers::push(int worker, int number, std
     return to.elastic_average(served_->pieces_of(s, me.state), moving_rate_, sequence);
   if (me.gradients.empty() && !again) me.gradients = me.copy.take();
   const std::vector<torch::Tensor> nothing(served_->parameters().size());
-  const GradientPieces pieces = served_->gradient_pieces(s, again ? nothing : me.gradients);
-  return to.push({.pieces = pieces.dense,
-                  .rows = pieces.rows,
+  const auto pieces = served_->gradient_pieces(s, again ? nothing : me.gradients);
+  return to.push({.pieces = pieces,
                   .lr = me.rate.lr,
                   .gradient_scale = served_->has_copies() ? 1 : me.rate.gradient_scale,
                   .weight = me.samples,

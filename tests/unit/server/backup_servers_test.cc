@@ -158,7 +158,7 @@ TEST_P(Copies, AreEqualToTheBit) {
     for (const auto& shard : me.shards) {
       (void)shard->read(Deadline::after(seconds(10))).take_or_throw();
       for (double& g : gradient) g = rng.uniform() - 0.3;
-      const std::vector<const void*> pieces(shard->pieces().size(), gradient.data());
+      const std::vector<PushedPiece> pieces(shard->pieces().size(), {.array = gradient.data()});
       (void)shard->push({.pieces = pieces, .lr = 0.1, .gradient_scale = 0.7, .sequence = sequence})
           .take_or_throw();
     }

@@ -52,7 +52,7 @@ class Servers {
   /// Without a read: what workers have read stays what it is.
   Vector now() { return vector_of(of(0).values(0).weights); }
   std::uint64_t push(int worker, const Vector& gradient, double lr) {
-    const std::array<const void*, 1> pieces = {gradient.data()};
+    const PushedPiece pieces[] = {{.array = gradient.data()}};
     return of(worker)
         .push({.pieces = pieces,
                .lr = lr,

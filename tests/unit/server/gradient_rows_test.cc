@@ -56,16 +56,12 @@ struct Sparse {
     return out;
   }
   Result<Shard::Pushed> push(Shard& shard, std::uint64_t sequence) const {
-    const std::vector<const void*> pieces = {nullptr, dense.empty() ? nullptr : dense.data()};
-    const std::vector<GradientRows> rows = {
-        {.indices = indices, .row_length = kWidth, .values = values.data()}, {}};
-    return shard.push({.pieces = pieces,
-                       .rows = rows,
-                       .lr = 0.5,
-                       .gradient_scale = 0.75,
-                       .weight = 3,
-                       .sequence = sequence},
-                      Deadline::after(seconds(10)));
+    const PushedPiece pieces[] = {
+        {.rows = {.indices = indices, .row_length = kWidth, .values = values.data()}},
+        {.array = dense.empty() ? nullptr : dense.data()}};
+    return shard.push(
+        {.pieces = pieces, .lr = 0.5, .gradient_scale = 0.75, .weight = 3, .sequence = sequence},
+        Deadline::after(seconds(10)));
   }
   /// The same with zeros elsewhere.
   Result<Shard::Pushed> push_dense(Shard& shard, std::uint64_t sequence) const {
@@ -74,7 +70,7 @@ struct Sparse {
       std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i) * kWidth, kWidth,
                   all.begin() + indices[i] * kWidth);
     }
-    const std::vector<const void*> pieces = {all.data(), dense.data()};
+    const PushedPiece pieces[] = {{.array = all.data()}, {.array = dense.data()}};
     return shard.push(
         {.pieces = pieces, .lr = 0.5, .gradient_scale = 0.75, .weight = 3, .sequence = sequence});
   }
@@ -270,9 +266,11 @@ TEST(ChangeStamps, SayWhatHasChangedSince) {
   EXPECT_THAT(stamps.since(0), ElementsAre(R{0, 0, 64}, R{0, 96, 100}, R{2, 16, 17}));
   EXPECT_THAT(stamps.since(1), ElementsAre(R{0, 96, 100}, R{2, 16, 17}));
   EXPECT_THAT(stamps.since(2), ElementsAre());
-  stamps.note(0, 4);
+  const float array = 0;
+  const PushedPiece of_first[] = {{.array = &array}, {}, {}};
+  stamps.note({.pieces = of_first}, /*only_rows=*/true, 4);
   stamps.note({.piece = 0, .begin = 0, .end = 1}, 3);  // of a writer that comes late
-  stamps.note(0, 3);
+  stamps.note_all(3);
   EXPECT_THAT(stamps.since(3), ElementsAre(R{0, 0, 100}));
   EXPECT_THAT(stamps.since(4), ElementsAre());
 }

@@ -60,13 +60,11 @@ class Table {
   Result<Shard::Pushed> push(int worker, const std::vector<std::int64_t>& rows,
                              const std::vector<T>& values, double lr = 1,
                              const T* other = nullptr) {
-    const GradientRows pieces[] = {
-        {.indices = rows, .row_length = kLength, .values = values.data()}, {}};
-    const void* const dense[] = {nullptr, other};
-    return of(worker).push({.pieces = dense,
-                            .rows = pieces,
-                            .lr = lr,
-                            .sequence = of(worker).state()->worker(worker).pushes});
+    const PushedPiece pieces[] = {
+        {.rows = {.indices = rows, .row_length = kLength, .values = values.data()}},
+        {.array = other}};
+    return of(worker).push(
+        {.pieces = pieces, .lr = lr, .sequence = of(worker).state()->worker(worker).pushes});
   }
 
   /// All values of a piece, read as workers that push meanwhile allow it.
@@ -250,9 +248,9 @@ TEST(InPlaceShard, RefusesRowsThatAreNotThereBeforeItChangesAny) {
                 HasSubstr("has 300 rows, and the gradient has row " + std::to_string(wrong)));
   }
   const std::int64_t row = 0;
-  const GradientRows halves[] = {{.indices = {&row, 1}, .row_length = 8, .values = ones.data()},
-                                 {}};
-  const auto pushed = table.of(0).push({.pieces = {}, .rows = halves, .lr = 1});
+  const PushedPiece halves[] = {
+      {.rows = {.indices = {&row, 1}, .row_length = 8, .values = ones.data()}}, {}};
+  const auto pushed = table.of(0).push({.pieces = halves, .lr = 1});
   EXPECT_THAT(pushed.status().message(), HasSubstr("not whole rows of 8"));
   EXPECT_THAT(table.values(), testing::Each(0.0F));
   EXPECT_EQ(table.of(0).state()->version, 0u);
@@ -280,7 +278,7 @@ TEST(InPlaceShard, CountsReadsPushesAndStaleness) {
 TEST(InPlaceShard, TakesAPushOnce) {
   Table<float> table(1);
   const std::vector<float> dense(kRows * kLength, -1.0F);
-  const void* const pieces[] = {dense.data(), nullptr};
+  const PushedPiece pieces[] = {{.array = dense.data()}, {}};
   PushedGradient gradient{.pieces = pieces, .lr = 1};
   EXPECT_EQ(table.of(0).push(gradient)->decision.action, PushAction::kUpdate);
   EXPECT_EQ(table.of(0).push(gradient)->decision.action, PushAction::kRepeated);

@@ -164,8 +164,9 @@ class BatchWorker {
     Vector g(kFeatures);
     const double loss = logistic().part(all_of(views, shards_), g, begin, begin + each);
     for (std::size_t s = 0; s < shards_.size(); ++s) {
-      std::vector<const void*> pieces;
-      for (const ShardPiece& piece : shards_[s]->pieces()) pieces.push_back(&g[place_of(piece)]);
+      std::vector<PushedPiece> pieces;
+      for (const ShardPiece& piece : shards_[s]->pieces())
+        pieces.push_back({.array = &g[place_of(piece)]});
       const Shard::Pushed pushed = shards_[s]
                                        ->push({.pieces = pieces,
                                                .weight = static_cast<double>(each),

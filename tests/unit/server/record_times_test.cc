@@ -64,7 +64,7 @@ Account work(SharedShard& shard, int worker, std::uint64_t seed) {
     note(ShardEvent::Kind::kRead, view.commit, step, now_ns());
     compute(rng, worker);
     const std::int64_t begun = now_ns();
-    const void* pieces[] = {gradient.data()};
+    const PushedPiece pieces[] = {{.array = gradient.data()}};
     const Shard::Pushed pushed =
         shard.push({.pieces = pieces, .lr = 1, .sequence = static_cast<std::uint64_t>(step)})
             .take_or_throw();

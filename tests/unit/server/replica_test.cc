@@ -28,16 +28,13 @@ DataRequest push_of(std::uint64_t sequence) {
   return {.op = DataOp::kPush,
           .id = 100 + sequence,
           .patience_ns = -1,
-          .sequence = sequence,
-          .lr = 1,
-          .gradient_scale = 1,
-          .weight = 1,
+          .push = {.pieces = {}, .lr = 1, .sequence = sequence},
           .given = "\1"};
 }
 
 Payload ones() {
   static std::vector<double> values(static_cast<std::size_t>(kShardElements), 1);
-  return {std::as_writable_bytes(std::span(values))};
+  return {.arrays = {{.array = values.data()}}};
 }
 
 std::string execute(Replica& at, const DataRequest& push, RequestExecutor::Answer& answer) {

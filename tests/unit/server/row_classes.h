@@ -20,8 +20,9 @@ class RowClasses {
   Result<Shard::Pushed> push(Shard& shard, std::uint64_t sequence, std::uint64_t which) const {
     std::vector<std::int64_t> indices;
     for (auto r = static_cast<std::int64_t>(which); r < kRows; r += kClasses) indices.push_back(r);
-    const GradientRows rows{.indices = indices, .row_length = kWidth, .values = ones_.data()};
-    return shard.push({.pieces = {}, .rows = {&rows, 1}, .lr = 1, .sequence = sequence});
+    const PushedPiece piece{
+        .rows = {.indices = indices, .row_length = kWidth, .values = ones_.data()}};
+    return shard.push({.pieces = {&piece, 1}, .lr = 1, .sequence = sequence});
   }
   static bool is_whole(const std::byte* weights, std::uint64_t version) {
     const auto* w = reinterpret_cast<const double*>(weights);

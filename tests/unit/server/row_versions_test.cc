@@ -94,14 +94,12 @@ class RandomPush {
     has_dense_ = rng.below(3) == 0;
   }
   void push(Shard& shard, std::uint64_t sequence, bool as_rows) const {
-    const std::vector<const void*> pieces = {as_rows ? nullptr : all_.data(),
-                                             has_dense_ ? dense_.data() : nullptr};
-    std::vector<GradientRows> rows;
+    PushedPiece pieces[] = {{.array = all_.data()},
+                            {.array = has_dense_ ? dense_.data() : nullptr}};
     if (as_rows) {
-      rows = {{.indices = indices_, .row_length = kWidth, .values = values_.data()}, {}};
+      pieces[0] = {.rows = {.indices = indices_, .row_length = kWidth, .values = values_.data()}};
     }
-    (void)shard.push({.pieces = pieces, .rows = rows, .lr = 0.3, .sequence = sequence})
-        .take_or_throw();
+    (void)shard.push({.pieces = pieces, .lr = 0.3, .sequence = sequence}).take_or_throw();
   }
 
  private:
@@ -190,14 +188,33 @@ TEST(RowVersions, ACopyHoldsNothingFromItsFirstByteToItsCommit) {
   const auto file = transport::MemoryFile::anonymous(memory.bytes()).take_or_throw();
   memory.attach(file.data());
   memory.initialise();
-  const Commit first{.weights = 0, .slots = 0}, second{.weights = 1, .slots = 1};
-  EXPECT_EQ(memory.forget_held(second), ShardMemory::kUnknown) << "it was never written";
-  memory.note_held(first, second, 7);
-  EXPECT_EQ(memory.forget_held({.weights = 1, .slots = 0}), 0u) << "the slots are older";
-  EXPECT_EQ(memory.forget_held(second), ShardMemory::kUnknown) << "its weights are being written";
-  memory.note_held(first, second, 8);
-  EXPECT_EQ(memory.forget_held(second), 8u);
-  EXPECT_EQ(memory.forget_held(second), ShardMemory::kUnknown);
+  for (std::uint64_t version = 1; version <= 9; ++version) {  // of another block each
+    const auto at = static_cast<std::int64_t>(version) * 64;
+    memory.changes().note({.piece = 0, .begin = at, .end = at + 1}, version);
+  }
+  const auto blocks_to_write = [&](const Commit& copies) {
+    std::int64_t bytes = 0;
+    for (const ChangedRange& r : memory.start_writing(copies, /*only_changes=*/true)) {
+      bytes += (r.end - r.begin) * static_cast<std::int64_t>(sizeof(double));
+    }
+    return bytes / static_cast<std::int64_t>(ChangeStamps::kBlockBytes);
+  };
+  const auto commit = [&](const Commit& copies, std::uint64_t version) {
+    ShardMemory::Lease lease{.to = copies, .state = protocol::ShardState(kWorkers)};
+    lease.from = Commit::unpack(memory.header().commit.load());
+    lease.state.version = version;
+    EXPECT_TRUE(memory.commit(0, lease));
+  };
+  const std::int64_t all = RowClasses::kRows * RowClasses::kWidth * 8 / ChangeStamps::kBlockBytes;
+  const Commit second{.weights = 1, .slots = 1}, third{.weights = 2, .slots = 2};
+  EXPECT_EQ(blocks_to_write(second), all) << "it was never written";
+  commit(second, 7);
+  EXPECT_EQ(blocks_to_write({.weights = 1, .slots = 0}), 9) << "the slots are older";
+  EXPECT_EQ(blocks_to_write(second), all) << "its weights are being written";
+  commit(third, 8);
+  commit(second, 8);
+  EXPECT_EQ(blocks_to_write(second), 1);
+  EXPECT_EQ(blocks_to_write(second), all);
 }
 
 // Nobody loses the lease here: who lost it would read what others write, in vain. For that see

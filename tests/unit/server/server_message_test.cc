@@ -122,15 +122,28 @@ TEST(ServerMessage, WhatACoordinatorSaysComesBackFromBytesUnchanged) {
   many = encode(numbers);
   many[3] = '\x7f';
   EXPECT_EQ(decode<std::vector<double>>(many).status().code(), Code::kCorrupt);
-  std::string request = encode(DataRequest{.op = DataOp::kPush, .portion = 511, .batch = 9});
-  EXPECT_EQ(decode<DataRequest>(request).take_or_throw().portion, 511);
-  request = encode(DataRequest{.op = DataOp::kPush, .portion = protocol::kMaxPortions});
+  std::string request =
+      encode(DataRequest{.op = DataOp::kPush, .push = {.pieces = {}, .portion = 511, .batch = 9}});
+  EXPECT_EQ(decode<DataRequest>(request).take_or_throw().push.portion, 511);
+  request = encode(
+      DataRequest{.op = DataOp::kPush, .push = {.pieces = {}, .portion = protocol::kMaxPortions}});
   EXPECT_EQ(decode<DataRequest>(request).status().code(), Code::kCorrupt);
   // a part holds what it has, a push may name what was sent before
   for (const auto& [op, fits] : {std::pair(DataOp::kPush, true), std::pair(DataOp::kPart, false)}) {
-    request = encode(DataRequest{.op = op, .given = "\1\2"});
+    request = encode(DataRequest{.op = op, .given = "\1\3"});
     EXPECT_EQ(decode<DataRequest>(request).ok(), fits);
   }
+  // the lengths of rows belong to arrays that are given in rows, and to a push
+  const auto is_taken = [](DataOp op, const std::string& given, std::vector<RowsHead> rows) {
+    return decode<DataRequest>(encode(DataRequest{.op = op, .given = given, .rows = rows})).ok();
+  };
+  EXPECT_TRUE(is_taken(DataOp::kPush, "\1\2", {{}, {3, 4}}));
+  EXPECT_FALSE(is_taken(DataOp::kPush, "\1\2", {}));
+  EXPECT_FALSE(is_taken(DataOp::kPush, "\1\2", {{3, 4}}));
+  EXPECT_FALSE(is_taken(DataOp::kPush, "\1\2", {{3, 4}, {3, 4}}));
+  EXPECT_FALSE(is_taken(DataOp::kPush, "\1\2", {{}, {3, 0}}));
+  EXPECT_FALSE(is_taken(DataOp::kPush, "\1\2", {{}, {-1, 4}}));
+  EXPECT_FALSE(is_taken(DataOp::kPart, "\1", {{}}));
 }
 
 TEST(FrameConnection, WhoDoesNotReadIsCutOff) {

@@ -169,14 +169,13 @@ Worker Worker::begin(const WorkerSession::Options& options, const RunTerms& term
 Result<Shard::Pushed> Worker::push(std::size_t shard, std::uint64_t sequence, double lr,
                                    Deadline by) {
   const std::vector<double> ones(static_cast<std::size_t>(kShardElements), 1);
-  const std::vector<const void*> pieces(shards[shard]->pieces().size(), ones.data());
-  PushedGradient gradient{.pieces = pieces, .lr = lr, .sequence = sequence};
-  const std::vector<char> sent(pieces.size(), 1);
+  std::vector<PushedPiece> pieces(shards[shard]->pieces().size(), {.array = ones.data()});
+  const PushedGradient gradient{.pieces = pieces, .lr = lr, .sequence = sequence};
   if (sequence % 2 == 1) {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       shards[shard]->begin_part(gradient, std::span(&i, 1));
+      pieces[i].is_sent = true;
     }
-    gradient.sent = sent;
   }
   return shards[shard]->push(gradient, by);
 }

@@ -44,7 +44,7 @@ class Shards {
   SharedShard& of(int worker) { return *all_[static_cast<std::size_t>(worker)]; }
   SharedShard& server() { return *all_.back(); }
   void push(int worker, const Values& values, double weight) {
-    const void* pieces[] = {values.data()};
+    const PushedPiece pieces[] = {{.array = values.data()}};
     const std::uint64_t next = of(worker).current_state().worker(worker).pushes;
     (void)of(worker)
         .push({.pieces = pieces, .lr = 1, .weight = weight, .sequence = next})

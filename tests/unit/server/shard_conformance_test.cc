@@ -54,7 +54,7 @@ class Shards {
   Result<Shard::Pushed> push(int worker, std::uint64_t sequence, double value, double lr = 1,
                              Duration limit = seconds(10)) {
     const Values gradient(static_cast<std::size_t>(kShardElements), value);
-    const void* pieces[] = {gradient.data(), nullptr};
+    const PushedPiece pieces[] = {{.array = gradient.data()}, {}};
     return of(worker).push({.pieces = pieces, .lr = lr, .sequence = sequence},
                            Deadline::after(limit));
   }
@@ -240,7 +240,7 @@ TEST_P(Conformance, AnExchangeMovesBothSides) {
 TEST_P(Conformance, CallsThatWereBegunAreFinished) {
   Shards shards(GetParam(), Kind::kAsync);
   const Values ones(static_cast<std::size_t>(kShardElements), 1);
-  const void* pieces[] = {ones.data(), nullptr};
+  const PushedPiece pieces[] = {{.array = ones.data()}, {}};
   for (std::uint64_t i = 0; i < 5; ++i) {
     const PushedGradient gradient{.pieces = pieces, .lr = 1, .sequence = i};
     for (int w = 0; w < 2; ++w) shards.of(w).begin_read(Deadline::never());
@@ -265,8 +265,7 @@ TEST_P(Conformance, APushTakesThePartsThatWereSentBefore) {
   Shard& shard = shards.of(0);
   EXPECT_EQ(shard.is_remote(), is_remote(GetParam()));
   Values large(static_cast<std::size_t>(kShardElements), 1), small(7, 1);
-  const void* pieces[] = {large.data(), small.data()};
-  const char sent[] = {1, 0};
+  const PushedPiece pieces[] = {{.array = large.data(), .is_sent = true}, {.array = small.data()}};
   double v = 0, w = 0;
   for (std::uint64_t step = 0; step < 2; ++step) {
     const std::size_t first = 0;
@@ -275,7 +274,7 @@ TEST_P(Conformance, APushTakesThePartsThatWereSentBefore) {
     shard.begin_part({.pieces = pieces, .sequence = step}, std::span(&first, 1));
     (void)shard.state().take_or_throw();  // a reply comes after those to earlier requests
     large.assign(large.size(), 100);
-    const PushedGradient gradient{.pieces = pieces, .sent = sent, .lr = 1, .sequence = step};
+    const PushedGradient gradient{.pieces = pieces, .lr = 1, .sequence = step};
     EXPECT_EQ(shard.push(gradient, Deadline::never()).take_or_throw().decision.action,
               PushAction::kUpdate);
     w -= v = 0.5 * v + (is_remote(GetParam()) ? part : 100);
@@ -289,13 +288,13 @@ TEST_P(Conformance, APushTakesThePartsThatWereSentBefore) {
 TEST_P(Conformance, PartsThatAreMissingAreSentAgain) {
   Shards shards(GetParam(), Kind::kAsync);
   Values large(static_cast<std::size_t>(kShardElements), 9), small(7, 1);
-  const void* pieces[] = {large.data(), small.data()};
-  const char sent[] = {1, 1};
+  const PushedPiece pieces[] = {{.array = large.data(), .is_sent = true},
+                                {.array = small.data(), .is_sent = true}};
   const std::size_t both[] = {0, 1};
   shards.of(0).begin_part({.pieces = pieces, .sequence = 5}, both);
   (void)shards.of(0).state().take_or_throw();
   large.assign(large.size(), 2);
-  const PushedGradient gradient{.pieces = pieces, .sent = sent, .lr = 1, .sequence = 0};
+  const PushedGradient gradient{.pieces = pieces, .lr = 1, .sequence = 0};
   EXPECT_EQ(shards.of(0).push(gradient, Deadline::never()).take_or_throw().decision.action,
             PushAction::kUpdate);
   EXPECT_EQ(shards.read(1), -2);

@@ -136,7 +136,7 @@ class Job {
     const auto mine = make(worker);
     mine->attach(memory_.data());
     const std::vector<double> gradient(static_cast<std::size_t>(kElements), 1);
-    const void* pieces[] = {gradient.data()};
+    const PushedPiece pieces[] = {{.array = gradient.data()}};
     for (std::uint64_t sequence = 0;; ++sequence) {
       const auto view = mine->read();
       if (!view.ok()) ::_exit(1);

@@ -65,7 +65,7 @@ class Servers {
 
   PushDecision push(int worker, const std::vector<double>& gradient, double lr = 1,
                     double weight = 1) {
-    const void* pieces[] = {gradient.data(), nullptr};
+    const PushedPiece pieces[] = {{.array = gradient.data()}, {}};
     return of(worker)
         .push({.pieces = pieces,
                .lr = lr,
@@ -213,7 +213,7 @@ TEST(SharedShard, TheFirstOfTwoWorkersThatLeavesCompletesTheUpdate) {
   EXPECT_EQ(servers.now(), constant(-1.5)) << "the learning rate is that of the push";
   EXPECT_EQ(servers.read(0), constant(-1.5));
   EXPECT_EQ(servers.of(1).read().status().code(), Code::kPeerLost);
-  const void* pieces[] = {nullptr, nullptr};
+  const PushedPiece pieces[] = {{}, {}};
   EXPECT_EQ(servers.of(1).push({.pieces = pieces}).status().code(), Code::kPeerLost);
   EXPECT_EQ(servers.of(1).join().take_or_throw().sequence, 1u);
 }
@@ -272,7 +272,7 @@ TEST(SharedShard, ARepeatedPushIsTakenOnce) {
   Servers servers(1, {}, {.kind = Kind::kAsync});
   (void)servers.read(0);
   const std::vector<double> gradient = constant(1);
-  const void* pieces[] = {gradient.data(), nullptr};
+  const PushedPiece pieces[] = {{.array = gradient.data()}, {}};
   for (int i = 0; i < 3; ++i) {
     const auto decision = servers.of(0).push({.pieces = pieces, .lr = 1, .sequence = 0});
     EXPECT_EQ(decision->decision.action, i == 0 ? PushAction::kUpdate : PushAction::kRepeated);
@@ -412,7 +412,7 @@ TEST(SharedShard, APushThatBreaksAnInvariantChangesNothingAndFreesTheShard) {
   servers.push(0, constant(1));
   const protocol::ShardState before = servers.of(0).current_state();
   const std::vector<double> gradient = constant(1);
-  const void* pieces[] = {gradient.data(), nullptr};
+  const PushedPiece pieces[] = {{.array = gradient.data()}, {}};
   for (const int worker : {0, 1, 0, 1, 0, 1}) {  // more often than there are copies
     const PushedGradient push{.pieces = pieces, .lr = 1, .sequence = before.worker(worker).pushes};
     const Status broken = servers.of(worker).push(push, Deadline::after(Duration::zero())).status();
@@ -482,7 +482,7 @@ TEST(SharedShard, APushCountsOnceWhenAServerTakesTheLeaseFromIt) {
     }
   });
   const std::vector<double> gradient = constant(1);
-  const void* pieces[] = {gradient.data(), nullptr};
+  const PushedPiece pieces[] = {{.array = gradient.data()}, {}};
   double v = 0, w = 0;
   const Deadline end = Deadline::after(std::chrono::seconds(1));
   for (std::uint64_t i = 0; !end.expired() && !HasFailure(); ++i) {
