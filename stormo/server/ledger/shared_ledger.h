@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include <stormo/server/ledger.h>
 #include <stormo/transport/health.h>
+#include <stormo/transport/memory/memory_file.h>
 #include <stormo/transport/memory/wait.h>
 
 namespace stormo::server {
@@ -27,6 +29,11 @@ class SharedLedger : public Ledger {
   /// Makes an empty ledger in `memory`: bytes() long, aligned to 64, borrowed.
   void create(std::byte* memory);
   void attach(std::byte* memory) { memory_ = memory; }
+  /// The same, of a memory file that it keeps.
+  void attach(transport::MemoryFile file) {
+    file_ = std::move(file);
+    memory_ = file_->data();
+  }
 
   Status deal(const Terms& terms) override;
   Result<Terms> terms() override;
@@ -98,6 +105,7 @@ class SharedLedger : public Ledger {
   int workers_;
   int worker_;
   std::function<Status()> status_;
+  std::optional<transport::MemoryFile> file_;
   std::byte* memory_ = nullptr;
   std::uint32_t seen_ = 0;     // of the bell
   TimePoint portion_begun_{};  // of the one in hand

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/clock.h>
@@ -15,6 +17,7 @@
 #include <stormo/server/shard/host_shard.h>
 #include <stormo/server/shard/shard_memory.h>
 #include <stormo/transport/health.h>
+#include <stormo/transport/memory/memory_file.h>
 #include <stormo/transport/memory/wait.h>
 
 namespace stormo::server {
@@ -64,6 +67,11 @@ class SharedShard : public HostShard {
   std::size_t vectors() const { return memory_.vectors(); }
   void create(std::byte* memory) override;
   void attach(std::byte* memory) override { memory_.attach(memory); }
+  /// The same, of a memory file that it keeps.
+  void attach(transport::MemoryFile file) {
+    file_ = std::move(file);
+    memory_.attach(file_->data());
+  }
 
   /// The current arrays of a piece, to compare. Only while nobody pushes.
   PieceArrays values(std::size_t piece) const;
@@ -146,6 +154,7 @@ class SharedShard : public HostShard {
   ShardWait wait_;
   transport::Health healthy_;  // waits end by ShardWait::status
   ShardMemory memory_;
+  std::optional<transport::MemoryFile> file_;
   std::vector<std::byte> moved_;  // by piece, one after the other
 };
 

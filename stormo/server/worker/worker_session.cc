@@ -8,13 +8,13 @@
 #include <string>
 #include <utility>
 
-#include <stormo/server/client/mapped_ledger.h>
-#include <stormo/server/client/mapped_shard.h>
 #include <stormo/server/client/remote_ledger.h>
 #include <stormo/server/client/remote_shard.h>
 #include <stormo/server/intervals.h>
+#include <stormo/server/ledger/shared_ledger.h>
 #include <stormo/server/link/server_link.h>
 #include <stormo/server/message/place.h>
+#include <stormo/server/shard/shared_shard.h>
 #include <stormo/server/worker/server_liveness.h>
 
 namespace stormo::server {
@@ -26,6 +26,11 @@ constexpr Duration kTurn = std::chrono::milliseconds(500);
 std::uint64_t random_token() {
   std::random_device device;
   return static_cast<std::uint64_t>(device()) << 32 | device();
+}
+
+/// Of what is mapped: every call fails when its server is lost.
+std::function<Status()> status_of(const std::shared_ptr<ServerLink>& link) {
+  return [link] { return link->status_while_waiting(); };
 }
 
 class LinkedWorkerSession final : public WorkerSession {
@@ -131,8 +136,10 @@ Status LinkedWorkerSession::connect(Deadline by) {
   }
   STORMO_ASSIGN_OR_RETURN(auto memory, map(0, links_[0]->server().ledger));
   if (memory) {
-    ledger_ = std::make_unique<MappedLedger>(links_[0], std::move(*memory), options_.workers,
-                                             options_.worker);
+    auto ledger =
+        std::make_unique<SharedLedger>(options_.workers, options_.worker, status_of(links_[0]));
+    ledger->attach(*std::move(memory));
+    ledger_ = std::move(ledger);
   } else {
     ledger_ = std::make_unique<RemoteLedger>(data_link(0));
   }
@@ -256,8 +263,12 @@ Result<std::unique_ptr<Shard>> LinkedWorkerSession::shard_at(std::size_t server,
   if (!memory) {
     return RemoteShard::create(data_link(server), number, pieces, options);
   }
-  return std::unique_ptr<Shard>(
-      std::make_unique<MappedShard>(links_[server], std::move(*memory), pieces, options, worker()));
+  auto shard = std::make_unique<SharedShard>(
+      pieces, options, worker(),
+      ShardWait{.policy = transport::wait_policy(options.workers, transport::usable_cores()),
+                .status = status_of(links_[server])});
+  shard->attach(*std::move(memory));
+  return std::unique_ptr<Shard>(std::move(shard));
 }
 
 std::unique_ptr<Coordinator> LinkedWorkerSession::coordinator() {
