@@ -26,22 +26,22 @@ FlatBuffer flat_buffer(std::span<const std::int64_t> counts, std::int64_t elemen
   return out;
 }
 
-std::vector<std::vector<Range>> units_of(const ModelShape& model) {
+std::vector<Unit> units_of(const ModelShape& model) {
   const Stages stages(model);
-  std::vector<std::vector<Range>> out;
-  int next = 0;
+  std::vector<Unit> out;
+  int segment = 0, next = 0;
   for (const SegmentShape& s : model.segments) {
-    std::vector<Range>& units = out.emplace_back();
     bool goes_on = false;
-    for (std::size_t i = 0; i < s.parameters.size(); ++i, ++next) {
+    for (const ParameterShape& p : s.parameters) {
       const bool tied = stages.is_tied(next);
-      if (goes_on && !tied) {
-        units.back().last = next;
-      } else {
-        units.push_back({next, next});
+      if (!goes_on || tied) {
+        out.push_back({.parameters = {next, next}, .segment = segment, .elsewhere = p.elsewhere});
       }
+      out.back().parameters.last = next++;
+      out.back().trains = out.back().trains || p.trainable;
       goes_on = !tied;
     }
+    ++segment;
   }
   return out;
 }

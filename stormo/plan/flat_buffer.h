@@ -27,10 +27,16 @@ struct FlatGroup {
   std::vector<std::int64_t> counts;  ///< elements, by parameter
 };
 
-/// By segment the ranges of its parameters that are sharded together, ascending: all that it owns,
-/// but each parameter that several stages read by itself, so that these stages cut it alike.
-/// O(parameters).
-std::vector<std::vector<Range>> units_of(const ModelShape& model);
+/// Parameters that are sharded together: all that a segment owns, but each parameter that several
+/// stages read by itself, so that these stages cut it alike.
+struct Unit {
+  Range parameters;
+  int segment = 0;
+  bool trains = false;     ///< some are trainable
+  bool elsewhere = false;  ///< of another stage
+};
+/// Ascending. O(parameters).
+std::vector<Unit> units_of(const ModelShape& model);
 
 /// The groups of `parameters`, in the order of their first members; without those that are
 /// elsewhere.

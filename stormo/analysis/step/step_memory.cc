@@ -72,9 +72,7 @@ class MemoryWalk {
  private:
   /// What is there between steps. Of ranges that no action drops, the whole stays.
   void rest() {
-    for (const std::vector<Range>& of_segment : plan::units_of(model_)) {
-      for (const Range own : of_segment) rest(own);
-    }
+    for (const plan::Unit& unit : plan::units_of(model_)) rest(unit.parameters);
     for (const Action& a : plan_.actions) {
       if (!row_of(a.kind).reduces || !stages_.concern(a, stage_)) continue;
       for (const plan::FlatGroup& group : groups(a.range)) {

@@ -24,4 +24,21 @@ Pass by_segment() {
   };
 }
 
+Pass in_two_parts() {
+  return [](const plan::StepPlan& in) -> Result<plan::StepPlan> {
+    plan::StepPlan out = in;
+    out.strategy += "+in_two_parts";
+    out.actions.clear();
+    for (const plan::Action& a : in.actions) {
+      out.actions.push_back(a);
+      const plan::ActionRow& row = row_of(a.kind);
+      if (!row.passes_gradient() || !row.adds_gradients || a.range.first == 0) continue;
+      out.actions.back().kind = plan::ActionKind::kBackwardInput;
+      out.actions.push_back(a);
+      out.actions.back().kind = plan::ActionKind::kBackwardWeight;
+    }
+    return out;
+  };
+}
+
 }  // namespace stormo::parallel

@@ -8,4 +8,8 @@ namespace stormo::parallel {
 /// unchanged. It is used to measure the time of each segment.
 Pass by_segment();
 
+/// Backwards in two parts, the second right behind the first; but of the first segment in one. Used
+/// to measure the time of each part.
+Pass in_two_parts();
+
 }  // namespace stormo::parallel

@@ -21,14 +21,10 @@ using Kind = StageStep::Kind;
 /// What the schedules are merged by; their orders hold for any times.
 double time_of(Kind kind) { return kind == Kind::kBackward ? 2 : 1; }
 
-ActionKind action_of(Kind kind) {
-  switch (kind) {
-    case Kind::kForward: return ActionKind::kForward;
-    case Kind::kBackward: return ActionKind::kBackward;
-    case Kind::kBackwardInput: return ActionKind::kBackwardInput;
-    case Kind::kBackwardWeight: return ActionKind::kBackwardWeight;
-  }
-  return ActionKind::kForward;
+/// Whether a schedule can say when it is done.
+bool is_step(Kind kind) {
+  const plan::ActionRow& row = row_of(kind);
+  return (row.runs_forward() && !row.recomputes()) || row.passes_gradient() || row.adds_gradients;
 }
 
 /// The trainable parameters that several stages read.
@@ -98,8 +94,9 @@ class Merge {
     std::set<std::tuple<Kind, int, int>> found;
     for (std::size_t i = 0; i < order.size(); ++i) {
       const StageStep& s = order[i];
-      const bool is_one = s.micro_batch >= 0 && s.micro_batch < shape_.micro_batches &&
-                          s.chunk >= 0 && s.chunk < shape_.chunks;
+      const bool is_one = is_step(s.kind) && s.micro_batch >= 0 &&
+                          s.micro_batch < shape_.micro_batches && s.chunk >= 0 &&
+                          s.chunk < shape_.chunks;
       const int most = s.kind == Kind::kForward || !schedule_.overlap ? 0 : plan::kMaxDelay;
       if (s.delay < 0 || s.delay > most) {
         return Status(Code::kBadPlan, "stage " + std::to_string(stage) + " computes " +
@@ -134,10 +131,10 @@ class Merge {
       return std::pair(order[a].delay, a) > std::pair(order[b].delay, b);
     };
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (row_of(action_of(order[i].kind)).passes_gradient()) {
+      if (row_of(order[i].kind).passes_gradient()) {
         delays_[part(order[i], stage)][at(order[i].micro_batch)] = order[i].delay;
       }
-      if (!row_of(action_of(order[i].kind)).adds_gradients) continue;
+      if (!row_of(order[i].kind).adds_gradients) continue;
       if (!first || later(*first, i)) first = i;
       if (!last || later(i, *last)) last = i;
     }
@@ -171,7 +168,7 @@ class Merge {
   static std::string to_text(const std::vector<StageStep>& order, std::size_t step) {
     if (step == order.size()) return "nothing";
     const StageStep& s = order[step];
-    return "the " + std::string(to_string(action_of(s.kind))) + " of micro-batch " +
+    return "the " + std::string(to_string(s.kind)) + " of micro-batch " +
            std::to_string(s.micro_batch) + ", chunk " + std::to_string(s.chunk);
   }
 
@@ -242,7 +239,7 @@ class Merge {
     const double end = start_of(stage) + time_of(step.kind);
     free_[at(stage)] = end;
     const plan::Range range = parts_[p];
-    add(action_of(step.kind), range, step);
+    add(step.kind, range, step);
     if (step.kind == Kind::kBackwardWeight) return;
     const bool forward = step.kind == Kind::kForward;
     auto& done = done_[p][at(step.micro_batch)];

@@ -7,13 +7,15 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/plan/action.h>
 
 namespace stormo::parallel {
 
-/// One computation of a stage: of a micro-batch, by one of its chunks of segments. A backward is
-/// one step or two; see plan::ActionKind.
+/// One computation of a stage: of a micro-batch, by one of its chunks of segments: a forward, or a
+/// backward, in one step or two.
 struct StageStep {
-  enum class Kind { kForward, kBackward, kBackwardInput, kBackwardWeight } kind = Kind::kForward;
+  using Kind = plan::ActionKind;
+  Kind kind = Kind::kForward;
   int micro_batch = 0;
   int chunk = 0;
   int delay = 0;  ///< of a backward: steps since its batch was loaded

@@ -16,7 +16,7 @@
 namespace stormo::parallel {
 
 using plan::Action;
-using plan::ActionKind;
+using plan::Value;
 
 Pass choose(int depth, int every) {
   return [=](const plan::StepPlan& in) -> Result<plan::StepPlan> {
@@ -37,13 +37,13 @@ Pass choose(int depth, int every) {
     bool loads = false, updates = false, agrees = false;
     for (std::size_t i = 0; i < out.actions.size(); ++i) {
       Action& a = out.actions[i];
-      if (a.kind == ActionKind::kAllReduce) a.asynchronous = depth > 0;
-      if (a.kind == ActionKind::kUpdate) a.delay = depth, updates = true;
-      if (a.kind == ActionKind::kAgree) a.every = every, agrees = true;
-      if (a.kind != ActionKind::kLoad || loads) continue;
+      if (row_of(a.kind).reduces) a.asynchronous = depth > 0;
+      if (makes(a, Value::kUpdated)) a.delay = depth, updates = true;
+      if (row_of(a.kind).all_batches) a.every = every, agrees = true;
+      if (!makes(a, Value::kBatch) || loads) continue;
       loads = true;
       out.actions.insert(out.actions.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                         {.kind = ActionKind::kChoose});
+                         {.kind = plan::ActionKind::kChoose});
     }
     if (loads && updates && agrees) return out;
     return Status(Code::kBadPlan, "choose: the plan lacks load, update or agree");

@@ -11,13 +11,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <deque>
 #include <map>
-#include <string>
 #include <utility>
 
 #include <stormo/base/index.h>
 #include <stormo/parallel/computation/by_segment.h>
+#include <stormo/parallel/sharding/shard_actions.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
 
@@ -25,7 +24,6 @@ namespace stormo::parallel {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
 using plan::Placement;
 using plan::Value;
 
@@ -36,18 +34,15 @@ bool all_reduces(const plan::ActionRow& row) {
 class StageSharder {
  public:
   /// `plan` has one segment in each computation.
-  StageSharder(const Sharding& how, const plan::StepPlan& plan) : how_(how), plan_(plan) {
-    const auto shapes = flatten(plan.model);
+  StageSharder(const Sharding& how, const plan::StepPlan& plan)
+      : how_(how),
+        plan_(plan),
+        actions_(how, plan, [this](const Action& a) { out_.push_back(a); }) {
     std::vector<int> unit_of;  // by parameter
-    for (const std::vector<plan::Range>& of_segment : plan::units_of(plan.model)) {
-      for (const plan::Range own : of_segment) {
-        unit_of.insert(unit_of.end(), at(own.size()), static_cast<int>(units_.size()));
-        const auto first = shapes.begin() + own.first;
-        const bool trains =
-            std::any_of(first, first + own.size(), [](const auto* p) { return p->trainable; });
-        // what is never updated is not cut, unless it is dropped after use
-        units_.push_back({.own = own, .trains = trains, .whole = how.stage < 3 && !trains});
-      }
+    for (const auto& [own, segment, trains, elsewhere] : plan::units_of(plan.model)) {
+      unit_of.insert(unit_of.end(), at(own.size()), static_cast<int>(units_.size()));
+      // what is never updated is not cut, unless it is dropped after use
+      units_.push_back({.own = own, .trains = trains, .whole = how.stage < 3 && !trains});
     }
     for (const std::vector<int>& read : parameters_read(plan.model)) {
       std::vector<int>& uses = uses_.emplace_back();
@@ -57,7 +52,6 @@ class StageSharder {
     }
     while (at(first_trained_) < uses_.size() && !trains(first_trained_)) ++first_trained_;
     for (const Action& a : plan.actions) {
-      if (all_reduces(row_of(a.kind))) replicas_ = a.axes;
       if (!row_of(a.kind).adds_gradients) continue;
       for (const int unit : uses_[at(a.range.first)]) ++units_[at(unit)].additions_left;
     }
@@ -72,10 +66,10 @@ class StageSharder {
                           row.places(Value::kGradients, Placement::kStaged);
     if (uses_all) end_reductions();
     out_.push_back(a);
-    if (row.makes.has(Value::kBatch)) out_.push_back({.kind = ActionKind::kSumWeights});
+    if (row.makes.has(Value::kBatch)) actions_.sum_weights();
     if (row.makes.has(Value::kOutputGradient)) reduce_complete(stage_of(a.range.last));
     if (row.makes.has(Value::kNorm)) out_.back().axes.emplace_back(kShardAxis);
-    if (row.makes.has(Value::kUpdated)) release_terms();
+    if (row.makes.has(Value::kUpdated)) actions_.after_update();
   }
   std::vector<Action> take() { return std::move(out_); }
 
@@ -129,60 +123,30 @@ class StageSharder {
     }
   }
   void gather(Unit& unit) {
-    if (std::exchange(unit.whole, true)) return;
-    emit(ActionKind::kAllGather, unit, how_.prefetch > 0);
+    if (!std::exchange(unit.whole, true)) actions_.gather(unit.own);
   }
   void release(Unit& unit) {
-    if (std::exchange(unit.whole, false)) emit(ActionKind::kReshard, unit, false);
+    if (std::exchange(unit.whole, false)) actions_.reshard(unit.own);
   }
 
   void reduce_complete(int stage) {
-    std::deque<int>& under_way = reducing_[stage];
     for (const int unit : std::exchange(complete_[stage], {})) {
-      emit(ActionKind::kReduceScatter, units_[at(unit)], how_.prefetch > 0);
-      under_way.push_back(unit);
-      if (under_way.size() > at(how_.prefetch)) drain(under_way);
+      actions_.reduce(units_[at(unit)].own, stage);
     }
-  }
-  /// What follows the oldest reduction.
-  void drain(std::deque<int>& under_way) {
-    const Unit& unit = units_[at(under_way.front())];
-    under_way.pop_front();
-    if (how_.stage > 1) out_.push_back({.kind = ActionKind::kReleaseGradients, .range = unit.own});
-    if (replicas_.empty()) return;
-    out_.push_back({.kind = ActionKind::kAllReduce,
-                    .range = unit.own,
-                    .axes = replicas_,
-                    .asynchronous = true});
   }
   void end_reductions() {
     if (std::exchange(reduced_, true)) return;
-    for (auto& [stage, under_way] : reducing_) {
-      while (!under_way.empty()) drain(under_way);
-    }
-    out_.push_back({.kind = ActionKind::kFindUnused});
-  }
-  /// In stage 1 a rank's shard of a gradient lies among the terms, until it has been used.
-  void release_terms() {
-    for (const Unit& unit : units_) {
-      if (how_.stage > 1 || !unit.trains) continue;
-      out_.push_back({.kind = ActionKind::kReleaseGradients, .range = unit.own});
-    }
-  }
-
-  void emit(ActionKind kind, const Unit& unit, bool asynchronous) {
-    out_.push_back(
-        {.kind = kind, .range = unit.own, .axes = {kShardAxis}, .asynchronous = asynchronous});
+    actions_.drain();
+    actions_.find_unused();
   }
 
   const Sharding& how_;
   const plan::StepPlan& plan_;
+  ShardActions actions_;
   std::vector<Unit> units_;
   std::vector<std::vector<int>> uses_;        // by segment: the units that it reads
   int first_trained_ = 0;                     // the first segment that reads a trainable parameter
-  std::vector<std::string> replicas_;         // axes whose ranks have the same shard
   std::map<int, std::vector<int>> complete_;  // by stage: units whose gradients are there
-  std::map<int, std::deque<int>> reducing_;   // by stage: units, the oldest first
   bool reduced_ = false;                      // all of them
   std::vector<Action> out_;
 };

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <utility>
 
 namespace stormo::parallel {
 
-using plan::Action;
-using plan::ActionKind;
-
-ShardingOrder::ShardingOrder(const Sharding& how, const plan::StepPlan& replicas, Emit emit)
-    : how_(how), emit_(std::move(emit)) {
+ShardingOrder::ShardingOrder(const Sharding& how, const plan::StepPlan& replicas,
+                             ShardActions::Emit emit)
+    : how_(how), actions_(how, replicas, std::move(emit)) {
   std::vector<int> owner;  // by parameter
   for (const std::vector<int>& read : parameters_read(replicas.model)) {
     const int s = size();
@@ -28,31 +25,22 @@ ShardingOrder::ShardingOrder(const Sharding& how, const plan::StepPlan& replicas
     segments_.push_back(std::move(segment));
     for (const int used : segments_.back().uses) at(used).last_user = s;
   }
-  std::ranges::copy_if(replicas.actions, std::back_inserter(averages_), [](const Action& a) {
-    return places(a, plan::Value::kGradients, plan::Placement::kReplicate);
-  });
 }
 
 bool ShardingOrder::trains(int segment) const {
   return std::ranges::any_of(at(segment).uses, [this](int used) { return at(used).trains; });
 }
 
-void ShardingOrder::emit(ActionKind kind, int segment, bool asynchronous) {
-  Action a{.kind = kind, .range = at(segment).own, .asynchronous = asynchronous};
-  if (kind != ActionKind::kReleaseGradients) a.axes = {kShardAxis};
-  emit_(a);
-}
-
 void ShardingOrder::gather(int s) {
   if (at(s).whole || at(s).own.size() == 0) return;
   at(s).whole = true;
-  emit(ActionKind::kAllGather, s, asynchronous());
+  actions_.gather(at(s).own);
 }
 
 void ShardingOrder::release(int s) {
   if (how_.stage < 3 || !at(s).whole) return;
   at(s).whole = false;
-  emit(ActionKind::kReshard, s, false);
+  actions_.reshard(at(s).own);
 }
 
 void ShardingOrder::set_whole(bool whole, bool frozen) {
@@ -83,11 +71,11 @@ ShardingOrder::Call ShardingOrder::after_forward(int segment, bool recorded) {
 }
 
 void ShardingOrder::begin_pass(bool reduces) {
-  reducing_.clear();  // of a pass that ended early
-  consumed_.clear();
+  actions_.forget_reductions();
+  consumed_.clear();  // of a pass that ended early
   for (Segment& s : segments_) s.done = false;
   reduces_ = reduces;
-  if (reduces_) emit_({.kind = ActionKind::kSumWeights});
+  if (reduces_) actions_.sum_weights();
 }
 
 void ShardingOrder::before_backward(const Call& call) {
@@ -127,43 +115,18 @@ void ShardingOrder::complete_after(std::int64_t number) {
 
 void ShardingOrder::complete(int s) {
   at(s).done = true;
-  if (reduces_ && at(s).trains) {
-    emit(ActionKind::kReduceScatter, s, asynchronous());
-    at(s).held = how_.stage == 1;
-    reducing_.push_back(s);
-    if (reducing_.size() > static_cast<std::size_t>(how_.prefetch)) drain();
-  }
+  if (reduces_ && at(s).trains) actions_.reduce(at(s).own);
   release(s);
-}
-
-/// What follows the oldest reduction: its terms go, and its outcome is a term of the replicas'.
-void ShardingOrder::drain() {
-  const int s = reducing_.front();
-  reducing_.pop_front();
-  if (how_.stage > 1) emit(ActionKind::kReleaseGradients, s, false);
-  for (const Action& average : averages_) {
-    const plan::Range own = at(s).own;
-    if (average.range.first > own.first || average.range.last < own.last) continue;
-    emit_(
-        {.kind = ActionKind::kAllReduce, .range = own, .axes = average.axes, .asynchronous = true});
-  }
 }
 
 void ShardingOrder::end_pass() {
   complete_after(-2);  // all
-  while (!reducing_.empty()) drain();
+  actions_.drain();
   for (int s = 0; s < size(); ++s) release(s);
   for (const std::int64_t number : consumed_) calls_.erase(number);
   if (!reduces_) return;
-  emit_({.kind = ActionKind::kFindUnused});
+  actions_.find_unused();
   set_whole(false, /*frozen=*/false);  // an update follows
-}
-
-// Stage 1 has its part of each gradient among the terms, until it has been used.
-void ShardingOrder::after_update() {
-  for (int s = 0; s < size(); ++s) {
-    if (std::exchange(at(s).held, false)) emit(ActionKind::kReleaseGradients, s, false);
-  }
 }
 
 }  // namespace stormo::parallel

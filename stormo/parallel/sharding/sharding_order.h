@@ -1,12 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include <stormo/parallel/sharding/shard_actions.h>
 #include <stormo/parallel/sharding/sharded.h>
 #include <stormo/plan/step_plan.h>
 
@@ -23,10 +22,9 @@ namespace stormo::parallel {
 /// with or without a gradient for each parameter, at the same place on all ranks.
 class ShardingOrder {
  public:
-  using Emit = std::function<void(const plan::Action&)>;
   /// `replicas`: the plan of one replica or of mirrored ones, whose all_reduces become all_reduces
   /// of parts.
-  ShardingOrder(const Sharding& how, const plan::StepPlan& replicas, Emit emit);
+  ShardingOrder(const Sharding& how, const plan::StepPlan& replicas, ShardActions::Emit emit);
 
   /// A recorded forward: its backward may come as long as somebody holds this.
   struct Forward {
@@ -44,7 +42,7 @@ class ShardingOrder {
   void before_backward(const Call& call);
   void end_pass();
   /// The optimizer has used the gradients.
-  void after_update();
+  void after_update() { actions_.after_update(); }
 
   /// Whether the segment reads trainable parameters.
   bool trains(int segment) const;
@@ -65,31 +63,25 @@ class ShardingOrder {
     bool trains = false;  ///< has trainable parameters of its own
     bool whole = false;   ///< its parameters are gathered, or on their way
     bool done = false;    ///< in this pass
-    bool held = false;    ///< stage 1: has terms that are to be released
   };
   Segment& at(int s) { return segments_[static_cast<std::size_t>(s)]; }
   const Segment& at(int s) const { return segments_[static_cast<std::size_t>(s)]; }
   int size() const { return static_cast<int>(segments_.size()); }
-  bool asynchronous() const { return how_.prefetch > 0; }
-  void emit(plan::ActionKind kind, int segment, bool asynchronous);
   void gather(int segment);
   void release(int segment);
   void complete_after(std::int64_t number);
   std::vector<std::int64_t> first_uses() const;
   void complete(int segment);
-  void drain();
 
   Sharding how_;
-  Emit emit_;
+  ShardActions actions_;
   std::vector<Segment> segments_;
-  std::vector<plan::Action> averages_;  // the all_reduces of `replicas`
   std::int64_t next_call_ = 0;
   std::map<std::int64_t, Recorded> calls_;  // by number
 
   // The backward pass.
   bool reduces_ = true;
   std::vector<std::int64_t> consumed_;
-  std::deque<int> reducing_;  // segments, oldest first
 };
 
 }  // namespace stormo::parallel

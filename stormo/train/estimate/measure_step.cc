@@ -32,7 +32,7 @@ namespace stormo::train {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
+using plan::Value;
 
 constexpr int kWarmUp = 2;
 constexpr int kMeasured = 7;
@@ -139,23 +139,6 @@ class OneOfSeveral {
   std::vector<std::pair<torch::Tensor, torch::Tensor>> whole_;  // parameters, and their values
 };
 
-/// Backwards in two parts, the second right behind the first; but of the first segment in one.
-parallel::Pass in_two_parts() {
-  return [](const plan::StepPlan& in) -> Result<plan::StepPlan> {
-    plan::StepPlan out = in;
-    out.strategy += "+in_two_parts";
-    out.actions.clear();
-    for (const Action& a : in.actions) {
-      out.actions.push_back(a);
-      if (a.kind != ActionKind::kBackward || a.range.first == 0) continue;
-      out.actions.back().kind = ActionKind::kBackwardInput;
-      out.actions.push_back(a);
-      out.actions.back().kind = ActionKind::kBackwardWeight;
-    }
-    return out;
-  };
-}
-
 /// When the actions of a step were done, and what tensors took then.
 struct Sample {
   std::vector<double> seconds;      // by action
@@ -209,7 +192,7 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& 
   Stopwatch watch;
   const auto done = [&](const Action& a) {
     // a load may wait for a disk
-    now.seconds.push_back(watch.seconds(/*computes=*/a.kind != ActionKind::kLoad));
+    now.seconds.push_back(watch.seconds(/*computes=*/!makes(a, Value::kBatch)));
     now.bytes.push_back(tensors->bytes());
   };
   STORMO_ASSIGN_OR_RETURN(
@@ -235,7 +218,8 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& 
 Status measure_parts(const plan::StepPlan& plan, const OneOfSeveral& one, const Load& load,
                      const TrainerOptions& options, const MeasureOptions& how,
                      analysis::ComputeTimes& times) {
-  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan parts, parallel::compose(plan, in_two_parts()));
+  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan parts,
+                          parallel::compose(plan, parallel::in_two_parts()));
   STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
                           run(parts, one, load, options, how.before_step));
   times.backward_input.assign(plan.model.segments.size(), 0);
@@ -243,11 +227,10 @@ Status measure_parts(const plan::StepPlan& plan, const OneOfSeveral& one, const 
   for (std::size_t i = 0; i < parts.actions.size(); ++i) {
     const Action& a = parts.actions[i];
     const auto segment = static_cast<std::size_t>(a.range.first);
-    if (a.kind == ActionKind::kBackwardInput) {
-      times.backward_input[segment] = typical_seconds(steps, i);
-    } else if (a.kind == ActionKind::kBackwardWeight) {
-      times.backward_weight[segment] = typical_seconds(steps, i);
-    }
+    const plan::ActionRow& row = row_of(a.kind);
+    if (row.passes_gradient() == row.adds_gradients) continue;  // no part
+    (row.passes_gradient() ? times.backward_input : times.backward_weight)[segment] =
+        typical_seconds(steps, i);
   }
   return {};
 }
@@ -272,20 +255,17 @@ Result<StepMeasurement> measure(const OneOfSeveral& one, std::int64_t all, const
     const Action& a = plan.actions[i];
     const auto segment = static_cast<std::size_t>(a.range.first);
     const double typical = typical_seconds(steps, i);
-    switch (a.kind) {
-      case ActionKind::kLoad: out.times.load = typical; break;
-      case ActionKind::kLoss: out.times.loss = typical; break;
-      case ActionKind::kUpdate:
-        out.times.update = out.times.norm = typical * share;
-        out.times.gradient = out.times.update / passes;
-        break;
-      case ActionKind::kForward:
-        out.times.forward[segment] = typical;
-        out.activations[segment] = steps.back().bytes[i] - steps.back().bytes[i - 1];
-        break;
-      case ActionKind::kBackward: out.times.backward[segment] = typical; break;
-      default: break;
+    if (makes(a, Value::kBatch)) out.times.load = typical;
+    if (makes(a, Value::kLoss)) out.times.loss = typical;
+    if (makes(a, Value::kUpdated)) {
+      out.times.update = out.times.norm = typical * share;
+      out.times.gradient = out.times.update / passes;
     }
+    if (row_of(a.kind).runs_forward()) {
+      out.times.forward[segment] = typical;
+      out.activations[segment] = steps.back().bytes[i] - steps.back().bytes[i - 1];
+    }
+    if (row_of(a.kind).adds_gradients) out.times.backward[segment] = typical;
   }
   if (how.in_parts) {
     STORMO_RETURN_IF_ERROR(measure_parts(plan, one, load, options, how, out.times));

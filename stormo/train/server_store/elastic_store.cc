@@ -37,7 +37,7 @@ ElasticStore::ElasticStore(const AxisGroups& groups,
                   std::move(facts)),
       moving_rate_(moving_rate_of(options.elastic, workers_).take_or_throw()) {}
 
-Status ElasticStore::perform(const plan::Action& /*action*/, double /*weight*/) {
+Status ElasticStore::perform(const plan::Action& action, double /*weight*/) {
   std::vector<torch::Tensor> values;
   for (const NamedParameter& p : optimizer_.parameters()) values.push_back(p.tensor.detach());
   const ShardCalls::Call call(calls_, comm::Operation::AtShards::kExchange);
@@ -48,6 +48,7 @@ Status ElasticStore::perform(const plan::Action& /*action*/, double /*weight*/) 
     STORMO_RETURN_IF_ERROR(shards_[s]->elastic_average(own, moving_rate_, sequence_[s]).status());
     ++sequence_[s];
   }
+  done(action);
   return {};
 }
 

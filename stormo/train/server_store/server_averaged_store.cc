@@ -64,8 +64,7 @@ std::vector<torch::Tensor> ServerAveragedStore::values() {
 
 Status ServerAveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
-  if (row_of(action.kind).averages()) return give_values(weight);
-  STORMO_RETURN_IF_ERROR(take_averages());
+  STORMO_RETURN_IF_ERROR(row_of(action.kind).averages() ? give_values(weight) : take_averages());
   done(action);
   return {};
 }

@@ -17,8 +17,6 @@
 
 namespace stormo::train {
 
-using plan::ActionKind;
-
 namespace {
 
 void check_can_be_sharded(const NamedParameter& p) {
@@ -260,7 +258,7 @@ void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& r
     throw_if_failed(invalid_argument("step(): the optimizer is not from make_optimizer()"));
   }
   throw_if_failed(optimizer.step(rate, pieces));
-  state_->loop->done({.kind = ActionKind::kUpdate, .range = all_parameters(state_->loop->model())});
+  state_->loop->did(plan::Value::kUpdated);
 }
 
 double FullyShardedDataParallel::squares(
@@ -282,7 +280,7 @@ double FullyShardedDataParallel::gradient_norm() const {
   if (ranks.size() > 1) {
     throw_if_failed(add_up(ranks, std::span(&sum, 1)));
   }
-  state_->loop->done({.kind = ActionKind::kNorm, .axes = {parallel::kShardAxis}});
+  state_->loop->did(plan::Value::kNorm);
   return std::sqrt(sum);
 }
 
@@ -294,7 +292,7 @@ double FullyShardedDataParallel::clip_gradients(double max_norm) {
     if (scale >= 1) break;
     for (auto& piece : flat->gradients()) piece.values.mul_(scale);
   }
-  state_->loop->done({.kind = ActionKind::kClip});
+  state_->loop->did(plan::Value::kClipped);
   return norm;
 }
 

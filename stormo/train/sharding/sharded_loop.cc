@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
@@ -17,7 +18,6 @@ namespace stormo::train {
 
 namespace autograd = torch::autograd;
 using parallel::ShardingOrder;
-using plan::ActionKind;
 
 namespace {
 
@@ -53,6 +53,7 @@ void ShardedLoop::add(const std::string& name, std::vector<NamedParameter> own,
   }
   model_.segments.push_back(std::move(segment));
   order_.reset();
+  told_.clear();
   codecs_.push_back(codec_of(precision));
   states_types_ = states_types_ && !precision.compute && !precision.reduce;
   units_.add(std::move(own), borrowed, precision);
@@ -106,11 +107,27 @@ ShardingOrder& ShardedLoop::order() {
 
 void ShardedLoop::perform(const plan::Action& action) {
   throw_if_failed(units_.perform(action, weight).within(to_string(action.kind)));
-  done(action);
+  if (done_) done_(action);
 }
 
-void ShardedLoop::done(const plan::Action& action) const {
-  if (done_) done_(action);
+void ShardedLoop::tell(const std::function<bool(const plan::ActionRow&)>& is, plan::Range of) {
+  if (!done_) return;
+  if (told_.empty()) {
+    told_ = parallel::compose(replicas(), parallel::clip_gradients(), parallel::sharded(sharding()))
+                .take_or_throw()
+                .actions;
+  }
+  for (plan::Action a : told_) {
+    if (!is(row_of(a.kind)) || a.range != of) continue;
+    if (row_of(a.kind).micro_batch) a.micro_batch = micro_batch_;
+    done_(a);
+  }
+}
+
+void ShardedLoop::did(plan::Value made) {
+  const bool of_all = made == plan::Value::kUpdated;
+  tell([=](const plan::ActionRow& row) { return row.makes.has(made); },
+       of_all ? all_parameters(model_) : plan::Range());
 }
 
 void ShardedLoop::before_forward(int unit) {
@@ -127,7 +144,7 @@ void ShardedLoop::after_forward(int unit, const std::vector<torch::Tensor>& outp
 }
 
 ShardingOrder::Call ShardedLoop::end_forward(int unit, bool recorded, bool differentiated) {
-  done({.kind = ActionKind::kForward, .range = {unit, unit}, .micro_batch = micro_batch_});
+  tell([](const plan::ActionRow& row) { return row.runs_forward(); }, {unit, unit});
   if (differentiated && !recorded) unreached_.push_back(unit);
   return order().after_forward(unit, recorded);
 }
@@ -175,9 +192,7 @@ void ShardedLoop::before_backward(const ShardingOrder::Call& call) {
 
 void ShardedLoop::end_backward() {
   if (!computing_) return;
-  done({.kind = ActionKind::kBackward,
-        .range = {*computing_, *computing_},
-        .micro_batch = micro_batch_});
+  tell([](const plan::ActionRow& row) { return row.adds_gradients; }, {*computing_, *computing_});
   computing_.reset();
 }
 

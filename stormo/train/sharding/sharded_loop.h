@@ -28,8 +28,8 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   const plan::ModelShape& model() const { return model_; }
   plan::StepPlan plan() const;
   void on_action(DoneAction done) { done_ = std::move(done); }
-  /// Tells the listener of an action that the caller has done.
-  void done(const plan::Action& action) const;
+  /// Tells the listener that the caller has done what makes this: kNorm, kClipped or kUpdated.
+  void did(plan::Value made);
   /// What this rank's gradients count for.
   double weight = 1;
   /// Whether the next backward pass reduces gradients; else they stay where they are.
@@ -59,6 +59,8 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   /// The units follow plan(), unless they follow another one.
   void set_plan();
   void perform(const plan::Action& action);
+  /// Of an action that is not of the units alone.
+  void tell(const std::function<bool(const plan::ActionRow&)>& is, plan::Range of);
   /// A reduction has the form of the options; other actions are as they are.
   plan::Action in_form(plan::Action action) const;
   /// `differentiated`: it has a backward, if only of units before it that have none.
@@ -77,7 +79,8 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   std::map<const c10::TensorImpl*, int> numbers_;  // of its parameters
   std::optional<parallel::ShardingOrder> order_;   // of this model
   DoneAction done_;
-  int micro_batch_ = 0;  // backward passes since gradients were reduced
+  std::vector<plan::Action> told_;  // of a step that clips; with a listener
+  int micro_batch_ = 0;             // backward passes since gradients were reduced
   // A backward pass has an id, so that one that ended early by an exception blocks no later one.
   int pass_ = -1;
   std::optional<int> computing_;  // the unit whose backward runs

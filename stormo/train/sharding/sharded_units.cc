@@ -77,28 +77,29 @@ std::optional<int> ShardedUnits::find(plan::Range parameters) const {
 }
 
 Status ShardedUnits::set_plan(const plan::StepPlan& plan, bool states_types) {
-  using enum plan::ActionKind;
   sent_.clear();
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     std::vector<analysis::Collective> all = analysis::requests_of(plan, i, {});
     if (all.empty()) continue;
-    if (a.kind == kSumWeights || a.kind == kFindUnused) sent_[{a.kind, nullptr}] = all.front();
+    if (makes(a, plan::Value::kWeights)) weights_sent_ = all.front();
+    if (makes(a, plan::Value::kUnused)) flags_sent_ = all.front();
     const std::optional<int> unit = find(a.range);
-    const bool of_unit = a.kind == kAllGather || a.kind == kReduceScatter || a.kind == kAllReduce;
-    if (!unit || !of_unit) continue;
+    if (!unit || !row_of(a.kind).change) continue;
     auto next = all.begin();
     for (const auto& flat : at(*unit).flats) {
-      if (next == all.end() || (a.kind != kAllGather && !flat->trainable())) continue;
-      const std::int64_t elements =
-          flat->num_elements() / (a.kind == kAllReduce ? groups_.shards->size() : 1);
-      const DType type = a.kind == kAllGather ? flat->gathered_type() : flat->reduced_type();
+      const bool gathers = all.front().goal == plan::GoalKind::kAllGather;
+      if (next == all.end() || (!gathers && !flat->trainable())) continue;
+      const bool of_parts = next->goal == plan::GoalKind::kAllReduce;
+      const std::int64_t elements = flat->num_elements() / (of_parts ? groups_.shards->size() : 1);
+      const DType type = gathers ? flat->gathered_type() : flat->reduced_type();
       if (!states_types) {
         next->elements = elements;
         next->dtype = type;
       }
       STORMO_RETURN_IF_ERROR(check_elements(*next, elements, type).within(describe(plan, i)));
-      sent_[{a.kind, flat.get()}] = std::move(*next++);
+      const plan::GoalKind goal = next->goal;
+      sent_[{goal, flat.get()}] = std::move(*next++);
     }
   }
   follows_ = true;
@@ -106,18 +107,21 @@ Status ShardedUnits::set_plan(const plan::StepPlan& plan, bool states_types) {
 }
 
 Status ShardedUnits::perform(const plan::Action& action, double weight) {
-  using enum plan::ActionKind;
-  if (action.kind == kSumWeights) return count(weight);
-  if (action.kind == kFindUnused) return find_unused();
-  const std::optional<int> unit = find(action.range);
-  if (unit) {
-    switch (action.kind) {
-      case kAllGather: return start_gather(*unit, action.asynchronous);
-      case kReshard: return release(*unit);
-      case kReduceScatter: return start_reduce(*unit, action);
-      case kReleaseGradients: return release_gradients(*unit);
-      case kAllReduce: return start_average(*unit, action);
-      default: break;
+  using plan::Placement;
+  using plan::Value;
+  const plan::ActionRow& row = row_of(action.kind);
+  if (row.makes.has(Value::kWeights)) return count(weight);
+  if (row.makes.has(Value::kUnused)) return find_unused();
+  if (const std::optional<int> unit = find(action.range)) {
+    const bool asynchronous = action.asynchronous;
+    if (row.needs.has(Value::kTerms)) return release_gradients(*unit);
+    if (row.places(Value::kParameters, Placement::kShard)) return release(*unit);
+    if (row.places(Value::kParameters, Placement::kReplicate)) {
+      return start_gather(*unit, asynchronous);
+    }
+    if (row.places(Value::kGradients, Placement::kShard)) return start_reduce(*unit, asynchronous);
+    if (row.places(Value::kGradients, Placement::kReplicate)) {
+      return start_average(*unit, asynchronous);
     }
   }
   return Status(Code::kBadPlan, "'" + to_text(action) + "' is no action of sharded units");
@@ -149,9 +153,9 @@ Status ShardedUnits::start_gather(int index, bool asynchronous) {
     if (groups_.shards->size() == 1) {
       flat->end_gather();
     } else {
-      const plan::Action gather{.kind = plan::ActionKind::kAllGather, .asynchronous = asynchronous};
       STORMO_ASSIGN_OR_RETURN(comm::Work work,
-                              send(gather, *flat, *groups_.shards, flat->part(), flat->whole()));
+                              send(plan::GoalKind::kAllGather, *flat, *groups_.shards, flat->part(),
+                                   flat->whole(), asynchronous));
       if (asynchronous) {
         unit.gathering.push_back(std::move(work));
       } else {
@@ -190,8 +194,8 @@ Status ShardedUnits::count(double weight) {
   if (groups_.world->size() == 1) return {};
   double total = weight;
   const comm::Buffer sum(std::span(&total, 1));
-  STORMO_RETURN_IF_ERROR(perform_transfer(
-      *groups_.world, sent_.at({plan::ActionKind::kSumWeights, nullptr}), in_place({&sum, 1})));
+  STORMO_RETURN_IF_ERROR(
+      perform_transfer(*groups_.world, weights_sent_.value(), in_place({&sum, 1})));
   if (!(total > 0)) {
     return invalid_argument("the weights of all ranks are 0; some rank must have samples");
   }
@@ -203,49 +207,38 @@ std::span<std::uint8_t> ShardedUnits::flags_of(const FlatParameter& flat) {
   return std::span(present_).subspan(first_flag_.at(&flat), flat.parameters().size());
 }
 
-Status ShardedUnits::start_reduce(int unit, const plan::Action& action) {
+Status ShardedUnits::start_reduce(int unit, bool asynchronous) {
   for (const auto& flat : at(unit).flats) {
     if (!flat->trainable()) continue;
-    STORMO_ASSIGN_OR_RETURN(Reduction started, start_reduce(*flat, action));
-    at(unit).reducing.push_back(std::move(started));
+    Reduction r{.flat = flat.get(), .whole = {}, .part = {}, .work = comm::Work::completed({})};
+    r.whole = flat->take_gradients(scale_, flags_of(*flat));
+    r.part = flat->reduced_part(r.whole);
+    if (groups_.shards->size() > 1) {
+      STORMO_ASSIGN_OR_RETURN(
+          r.work, send(plan::GoalKind::kReduceScatter, *flat, *groups_.shards,
+                       tensor::buffer_of(r.whole), tensor::buffer_of(r.part), asynchronous));
+    }
+    at(unit).reducing.push_back(std::move(r));
   }
   return {};
 }
 
-Result<ShardedUnits::Reduction> ShardedUnits::start_reduce(FlatParameter& flat,
-                                                           const plan::Action& action) {
-  Reduction r{.flat = &flat, .whole = {}, .part = {}, .work = comm::Work::completed({})};
-  r.whole = flat.take_gradients(scale_, flags_of(flat));
-  r.part = flat.reduced_part(r.whole);
-  if (groups_.shards->size() == 1) return r;
-  STORMO_ASSIGN_OR_RETURN(r.work, send(action, flat, *groups_.shards, tensor::buffer_of(r.whole),
-                                       tensor::buffer_of(r.part)));
-  return r;
-}
-
-const analysis::Collective& ShardedUnits::sent(plan::ActionKind kind,
-                                               const FlatParameter& flat) const {
-  const auto found = sent_.find({kind, &flat});
-  STORMO_CHECK(found != sent_.end(), "an action of another plan");
-  return found->second;
-}
-
-Result<comm::Work> ShardedUnits::send(const plan::Action& action, const FlatParameter& flat,
+Result<comm::Work> ShardedUnits::send(plan::GoalKind goal, const FlatParameter& flat,
                                       comm::Communicator& ranks, const comm::Buffer& in,
-                                      const comm::Buffer& out) {
-  const Operands where{
-      .in = {&in, 1}, .out = {&out, 1}, .encoding = encoding(action.kind, flat, ranks)};
-  const analysis::Collective& what = sent(action.kind, flat);
-  if (action.asynchronous) return start_transfer(ranks, what, where);
+                                      const comm::Buffer& out, bool asynchronous) {
+  const auto found = sent_.find({goal, &flat});
+  STORMO_CHECK(found != sent_.end(), "an action of another plan");
+  const analysis::Collective& what = found->second;
+  const Operands where{.in = {&in, 1}, .out = {&out, 1}, .encoding = encoding(what, flat, ranks)};
+  if (asynchronous) return start_transfer(ranks, what, where);
   STORMO_RETURN_IF_ERROR(perform_transfer(ranks, what, where));
   return comm::Work::completed({});
 }
 
-comm::EncodedSum* ShardedUnits::encoding(plan::ActionKind kind, const FlatParameter& flat,
-                                         comm::Communicator& ranks) {
-  const analysis::Collective& what = sent(kind, flat);
+comm::EncodedSum* ShardedUnits::encoding(const analysis::Collective& what,
+                                         const FlatParameter& flat, comm::Communicator& ranks) {
   if (!row_of(what.codec).in_blocks()) return nullptr;
-  const std::string key = std::string(to_string(kind)) + "." + flat.parameters().front().name;
+  const std::string key = std::string(to_string(what.goal)) + "." + flat.parameters().front().name;
   std::unique_ptr<comm::EncodedSum>& sum = encodings_[key];
   if (sum == nullptr) {
     sum = std::make_unique<comm::EncodedSum>(ranks, *comm::find_encoder(what.codec), what.elements);
@@ -271,12 +264,13 @@ Status ShardedUnits::release_gradients(int unit) {
   return {};
 }
 
-Status ShardedUnits::start_average(int unit, const plan::Action& action) {
+Status ShardedUnits::start_average(int unit, bool asynchronous) {
   if (groups_.replicas->size() == 1) return {};
   for (Reduction& r : at(unit).reducing) {
     STORMO_RETURN_IF_ERROR(r.work.wait());
     const comm::Buffer part = tensor::buffer_of(r.part);
-    STORMO_ASSIGN_OR_RETURN(r.work, send(action, *r.flat, *groups_.replicas, part, part));
+    STORMO_ASSIGN_OR_RETURN(r.work, send(plan::GoalKind::kAllReduce, *r.flat, *groups_.replicas,
+                                         part, part, asynchronous));
   }
   return {};
 }
@@ -284,8 +278,8 @@ Status ShardedUnits::start_average(int unit, const plan::Action& action) {
 Status ShardedUnits::find_unused() {
   if (groups_.world->size() > 1 && !present_.empty()) {
     const comm::Buffer flags(present_);
-    STORMO_RETURN_IF_ERROR(perform_transfer(
-        *groups_.world, sent_.at({plan::ActionKind::kFindUnused, nullptr}), in_place({&flags, 1})));
+    STORMO_RETURN_IF_ERROR(
+        perform_transfer(*groups_.world, flags_sent_.value(), in_place({&flags, 1})));
   }
   const torch::NoGradGuard no_grad;
   for (const auto& unit : units_) {

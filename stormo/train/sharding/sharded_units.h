@@ -128,28 +128,26 @@ class ShardedUnits {
   Status start_gather(int unit, bool asynchronous);
   Status end_gather(int unit);
   Status count(double weight);
-  Status start_reduce(int unit, const plan::Action& action);
+  Status start_reduce(int unit, bool asynchronous);
   Status release_gradients(int unit);
-  Status start_average(int unit, const plan::Action& action);
+  Status start_average(int unit, bool asynchronous);
   Status find_unused();
   std::span<std::uint8_t> flags_of(const FlatParameter& flat);
-  Result<Reduction> start_reduce(FlatParameter& flat, const plan::Action& action);
   /// That of a reduction in a codec of blocks, with what it keeps from step to step; else null.
-  comm::EncodedSum* encoding(plan::ActionKind kind, const FlatParameter& flat,
+  comm::EncodedSum* encoding(const analysis::Collective& what, const FlatParameter& flat,
                              comm::Communicator& ranks);
-  const analysis::Collective& sent(plan::ActionKind kind, const FlatParameter& flat) const;
   /// Does it, or starts it.
-  Result<comm::Work> send(const plan::Action& action, const FlatParameter& flat,
-                          comm::Communicator& ranks, const comm::Buffer& in,
-                          const comm::Buffer& out);
+  Result<comm::Work> send(plan::GoalKind goal, const FlatParameter& flat, comm::Communicator& ranks,
+                          const comm::Buffer& in, const comm::Buffer& out, bool asynchronous);
 
   ShardingGroups groups_;
   ShardingOptions options_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::map<const c10::TensorImpl*, int> owner_;
   std::map<const FlatParameter*, std::size_t> first_flag_;
-  /// What an action sends of a flat parameter, or of numbers (null).
-  std::map<std::pair<plan::ActionKind, const FlatParameter*>, analysis::Collective> sent_;
+  /// What is sent of a flat parameter, by the goal of the collective.
+  std::map<std::pair<plan::GoalKind, const FlatParameter*>, analysis::Collective> sent_;
+  std::optional<analysis::Collective> weights_sent_, flags_sent_;
   bool follows_ = false;
   std::map<std::string, std::unique_ptr<comm::EncodedSum>> encodings_;  // by what they are of
   TensorMap kept_;  // residuals for those that are not made yet

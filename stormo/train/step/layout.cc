@@ -19,59 +19,72 @@ namespace stormo::train {
 namespace {
 
 using plan::Action;
-using plan::ActionKind;
+using plan::ActionRow;
 using plan::bad;
+using plan::Change;
+using plan::Placement;
 using plan::StepPlan;
+using plan::Value;
 
-/// What the store of a layout does with parameters and gradients, and what it says to the rest.
-struct Takes {
-  std::vector<ActionKind> kinds;
-  std::string otherwise;
-};
+constexpr Change kAveraged{Value::kGradients, Placement::kPartial, Placement::kReplicate};
+constexpr Change kScattered{Value::kGradients, Placement::kPartial, Placement::kShard};
+constexpr Change kPublished{Value::kGradients, Placement::kPartial, Placement::kShared};
 
 /// By which gradients are added up where each rank has all of them.
-ActionKind reduction_of(Layout layout, const MadeFor& made) {
+Change reduction_of(Layout layout, const MadeFor& made) {
   const bool one_host = made.groups->world().cross_size() == 1;
-  return layout == Layout::kHostShared && one_host ? ActionKind::kShareGradients
-                                                   : ActionKind::kAllReduce;
+  return layout == Layout::kHostShared && one_host ? kPublished : kAveraged;
 }
 
-Takes takes_of(Layout layout, const MadeFor& made) {
-  using enum ActionKind;
-  const ActionKind reduction = reduction_of(layout, made);
+/// Whether the store of a layout does this with parameters and gradients.
+bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
+  const bool sums_weights = row.makes.has(Value::kWeights);
   switch (layout) {
-    case Layout::kReplicated:
-      return {{kSumWeights, kAllReduce}, "replicas only average gradients (all_reduce)"};
+    case Layout::kReplicated: return sums_weights || row.is(kAveraged);
     case Layout::kHostShared:
-      return {
-          {kSumWeights, reduction, kShareParameters},
-          "one copy per host takes " + std::string(to_string(reduction)) + " and share_parameters"};
+      return sums_weights || row.is(reduction_of(layout, made)) ||
+             row.places(Value::kParameters, Placement::kShared);
     case Layout::kSharded:
-      return {{kSumWeights, kFindUnused, kAllGather, kReshard, kReduceScatter, kReleaseGradients,
-               kAllReduce},
-              "shards are no shared copy"};
+      return row.scope == plan::Scope::kRanks && !row.barrier &&
+             !row.takes_from(Placement::kDiverged);
     case Layout::kAveraged:
-      return {{kAverage, kMix}, "ranks with parameters of their own only average and mix them"};
-    case Layout::kElastic:
-      return {{kElasticAverage}, "ranks that are drawn to a centre only exchange with it"};
+      return row.scope == plan::Scope::kRanks && row.takes_from(Placement::kDiverged);
+    case Layout::kElastic: return row.places(Value::kParameters, Placement::kRemote);
     case Layout::kServed: {
-      Takes out{{kPull, kPush}, "servers take pull and push"};
       const bool has_ranks = worker_part(made.plan.mesh, 0).parts > 1;
-      if (has_ranks) out.kinds.insert(out.kinds.end(), {kSumWeights, kAllReduce});
-      return out;
+      return row.takes_from(Placement::kRemote) ||
+             row.places(Value::kGradients, Placement::kRemote) ||
+             (has_ranks && (sums_weights || row.is(kAveraged)));
     }
-    case Layout::kServerAveraged:
-      return {{kPull, kAverage}, "servers that average take pull and average"};
+    case Layout::kServerAveraged: return row.takes_from(Placement::kRemote) || row.averages();
+  }
+  return false;
+}
+
+/// What it does, where it does something else.
+std::string what_it_takes(Layout layout, const MadeFor& made) {
+  switch (layout) {
+    case Layout::kReplicated: return "replicas only average gradients (all_reduce)";
+    case Layout::kHostShared: {
+      const bool one_host = reduction_of(layout, made) == kPublished;
+      return std::string("one copy per host takes ") +
+             (one_host ? "share_gradients" : "all_reduce") + " and share_parameters";
+    }
+    case Layout::kSharded: return "shards are no shared copy";
+    case Layout::kAveraged: return "ranks with parameters of their own only average and mix them";
+    case Layout::kElastic: return "ranks that are drawn to a centre only exchange with it";
+    case Layout::kServed: return "servers take pull and push";
+    case Layout::kServerAveraged: return "servers that average take pull and average";
   }
   return {};
 }
 
 /// Whether it moves or frees parameters or gradients between ranks with the same part of the model.
-bool moves(ActionKind kind) {
-  using enum ActionKind;
-  const bool of_replica = row_of(kind).scope == plan::Scope::kReplica;
-  const bool of_parameters = row_of(kind).range == plan::RangeOf::kParameters && kind != kUpdate;
-  return (of_parameters && !of_replica) || kind == kSumWeights || kind == kFindUnused;
+bool moves(const ActionRow& row) {
+  const bool of_parameters =
+      row.range == plan::RangeOf::kParameters && !row.makes.has(Value::kUpdated);
+  return (of_parameters && row.scope != plan::Scope::kReplica) || row.makes.has(Value::kWeights) ||
+         row.makes.has(Value::kUnused);
 }
 
 /// "mesh dp=2 shard=4"
@@ -90,7 +103,7 @@ Status check_norms(const StepPlan& plan, OptimizerOptions::Kind rule) {
   if (!optim::needs_norms(rule)) return {};
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const Action& a = plan.actions[i];
-    if (a.kind != ActionKind::kUpdate || a.axes == parallel::owner_axes(plan)) continue;
+    if (!makes(a, Value::kUpdated) || a.axes == parallel::owner_axes(plan)) continue;
     return bad(describe(plan, i) +
                ": lars and lamb add norms up over all ranks that have parts of a parameter; apply "
                "trust_ratios()");
@@ -108,11 +121,10 @@ Status check_state(const StepPlan& plan, Layout layout, const MadeFor& made) {
     return bad(plan.sequence_parallel ? "the plan has parts of positions, the store has none"
                                       : "the store has parts of positions, the plan has none");
   }
-  if (layout == Layout::kHostShared && at_rest(plan, "host") != plan::Placement::kShared) {
+  if (layout == Layout::kHostShared && at_rest(plan, "host") != Placement::kShared) {
     return bad("there is one copy per host: state parameters shared over host");
   }
-  if (layout == Layout::kSharded &&
-      at_rest(plan, parallel::kShardAxis) != plan::Placement::kShard) {
+  if (layout == Layout::kSharded && at_rest(plan, parallel::kShardAxis) != Placement::kShard) {
     return bad("shards lie in parts between steps: state parameters over shard");
   }
   if (layout == Layout::kServed && has_worker_copies(plan) != made.worker_copies) {
@@ -128,29 +140,29 @@ std::size_t trained(const StepPlan& plan, plan::Range range) {
 
 /// Why a layout without shards cannot do an action that it takes; empty: it can.
 std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const MadeFor& made) {
-  using enum ActionKind;
+  const ActionRow& row = row_of(a.kind);
   const bool all = a.range == all_parameters(plan.model);
-  const bool of_gradients = a.kind == kSumWeights || a.kind == kAllReduce;
+  const bool averages = row.is(kAveraged), sums_weights = row.makes.has(Value::kWeights);
+  const bool updates = row.makes.has(Value::kUpdated);
   const auto unless = [](bool fits, const char* why) { return std::string(fits ? "" : why); };
   switch (layout) {
     case Layout::kReplicated:
-      return unless(a.kind != kAllReduce || a.axes == first_reduction(plan)->axes,
+      return unless(!averages || a.axes == first_reduction(plan)->axes,
                     "replicas average all gradients over the same axes, together");
     case Layout::kHostShared:
-      if (a.kind == kAllReduce) {
+      if (averages) {
         return unless(a.axes.size() == plan.mesh.axes.size(),
                       "one copy per host averages gradients over all ranks at once");
       }
-      return unless(all || a.kind == kSumWeights, "one copy per host is updated as a whole");
+      return unless(all || sums_weights, "one copy per host is updated as a whole");
     case Layout::kAveraged:
-      return unless(
-          a.kind == kUpdate || trained(plan, a.range) == trained(plan, all_parameters(plan.model)),
-          "all parameters are averaged together");
+      return unless(updates || trained(plan, a.range) == trained(plan, all_parameters(plan.model)),
+                    "all parameters are averaged together");
     case Layout::kElastic:
-      return unless(a.kind == kUpdate || all, "all parameters exchange with the centre at once");
+      return unless(updates || all, "all parameters exchange with the centre at once");
     case Layout::kServed:
-      if (a.kind == kUpdate) return unless(all, "a worker updates all of its copy at once");
-      if (of_gradients) {
+      if (updates) return unless(all, "a worker updates all of its copy at once");
+      if (averages || sums_weights) {
         return unless(!a.asynchronous, "the ranks of a worker average when backward is over");
       }
       if (a.asynchronous && made.worker_copies) {
@@ -159,7 +171,7 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
       return unless(a.asynchronous || all,
                     "servers give and take all parameters at once, or asynchronously");
     case Layout::kServerAveraged:
-      return unless(a.kind == kUpdate || (all && !a.asynchronous),
+      return unless(updates || (all && !a.asynchronous),
                     "servers average all parameters together, and workers wait for that");
     case Layout::kSharded: break;
   }
@@ -167,16 +179,18 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
 }
 
 /// That each gradient that the store holds is reduced, which verify() asks of several ranks only.
-Status check_all_reduced(const StepPlan& plan, Layout layout, ActionKind reduction) {
+Status check_all_reduced(const StepPlan& plan, Layout layout, const MadeFor& made) {
+  const Change reduction = reduction_of(layout, made);
   std::size_t reduced = 0;
   bool released = false;
   for (const Action& a : plan.actions) {
-    if (a.kind == reduction) reduced += trained(plan, a.range);
-    released = released || a.kind == ActionKind::kShareParameters;
+    if (row_of(a.kind).is(reduction)) reduced += trained(plan, a.range);
+    released = released || places(a, Value::kParameters, Placement::kShared);
   }
   const std::size_t all = trained(plan, all_parameters(plan.model));
   if (layout == Layout::kHostShared && (reduced != all || !released)) {
-    return bad("one copy per host takes " + std::string(to_string(reduction)) +
+    return bad(std::string("one copy per host takes ") +
+               (reduction == kPublished ? "share_gradients" : "all_reduce") +
                " of every gradient once, and share_parameters");
   }
   if (layout == Layout::kReplicated && first_reduction(plan) != nullptr && reduced != all) {
@@ -186,75 +200,58 @@ Status check_all_reduced(const StepPlan& plan, Layout layout, ActionKind reducti
   return {};
 }
 
-/// What a rank moves at once: see plan::units_of().
-struct Unit {
-  plan::Range parameters;
-  std::string segment;
-  bool trains = false;
-  plan::Codec codec = plan::Codec::kNone;  // of its gradients
-  bool reduced = false;
-};
-
-std::vector<Unit> units_of_rank(const StepPlan& made) {
-  std::vector<Unit> out;
-  const auto shapes = flatten(made.model);
-  const auto shape = [&](int i) { return shapes[static_cast<std::size_t>(i)]; };
-  const std::vector<std::vector<plan::Range>> units = plan::units_of(made.model);
-  for (std::size_t s = 0; s < units.size(); ++s) {
-    for (const plan::Range own : units[s]) {
-      if (own.size() > 0 && shape(own.first)->elsewhere) continue;
-      Unit& unit =
-          out.emplace_back(Unit{.parameters = own, .segment = made.model.segments[s].name});
-      for (int i = own.first; i <= own.last; ++i) unit.trains = unit.trains || shape(i)->trainable;
-      unit.codec = codec_of_parts(made, own);
-    }
-  }
-  return out;
-}
-
 /// Why shards cannot do an action of one of their units; empty: they can.
-std::string why_not(const StepPlan& plan, const Action& a, const Unit& unit, int stage) {
-  using enum ActionKind;
-  std::vector<std::string> replicas = data_axes(plan.mesh);
-  std::erase(replicas, parallel::kShardAxis);
-  const bool fits = a.kind == kAllReduce ? a.axes == replicas
-                                         : a.axes == std::vector<std::string>{parallel::kShardAxis};
-  if (row_of(a.kind).reduces && a.codec != unit.codec) {
+std::string why_not(const StepPlan& plan, const Action& a, const StepPlan& made, bool in_parts) {
+  const ActionRow& row = row_of(a.kind);
+  std::vector<std::string> over = {parallel::kShardAxis};
+  if (row.is(kAveraged)) {
+    over = data_axes(plan.mesh);
+    std::erase(over, parallel::kShardAxis);
+  }
+  if (row.reduces && a.codec != codec_of_parts(made, a.range)) {
     return "the shards were made for gradients in another codec";
   }
-  if (a.kind != kReleaseGradients && !fits) return "is not what shards do over " + a.axes.front();
-  if (a.kind == kReshard && stage < 3) return "whole parameters stay before stage 3";
-  if (a.kind == kAllReduce && !unit.reduced) return "shards are reduced to parts first";
+  if (row.change && a.axes != over) return "is not what shards do over " + a.axes.front();
+  if (row.places(Value::kParameters, Placement::kShard) && sharding_stage(made) < 3) {
+    return "whole parameters stay before stage 3";
+  }
+  if (row.is(kAveraged) && !in_parts) return "shards are reduced to parts first";
   return {};
 }
 
 Status check_shards(const StepPlan& plan, const MadeFor& made) {
-  using enum ActionKind;
-  const int stage = sharding_stage(made.plan);
-  std::vector<Unit> units = units_of_rank(made.plan);
+  std::vector<plan::Unit> units = plan::units_of(made.plan.model);
+  std::erase_if(units, [](const plan::Unit& unit) { return unit.elsewhere; });
+  std::vector<plan::Range> reduced;
   bool updated = false;
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const Action& a = plan.actions[i];
+    const ActionRow& row = row_of(a.kind);
     const auto cannot = [&](const std::string& why) { return bad(describe(plan, i) + ": " + why); };
-    if (a.kind == kUpdate && a.range != all_parameters(plan.model)) {
+    if (row.makes.has(Value::kUpdated) && a.range != all_parameters(plan.model)) {
       return cannot("shards are updated all at once");
     }
-    updated = updated || a.kind == kUpdate;
-    if (a.kind == kReleaseGradients && !updated && stage == 1) {
+    updated = updated || row.makes.has(Value::kUpdated);
+    if (row.needs.has(Value::kTerms) && !updated && sharding_stage(made.plan) == 1) {
       return cannot("in stage 1 the part that is updated lies among the terms");
     }
-    if (a.kind == kSumWeights && a.asynchronous) {
+    if (row.makes.has(Value::kWeights) && a.asynchronous) {
       return cannot("shards scale their gradients by the sum of weights at once");
     }
-    if (!moves(a.kind) || row_of(a.kind).range != plan::RangeOf::kParameters) continue;
-    const auto unit = std::ranges::find(units, a.range, &Unit::parameters);
-    if (unit == units.end()) return cannot("shards are moved segment by segment");
-    if (const std::string why = why_not(plan, a, *unit, stage); !why.empty()) return cannot(why);
-    unit->reduced = unit->reduced || a.kind == kReduceScatter;
+    if (!moves(row) || row.range != plan::RangeOf::kParameters) continue;
+    if (std::ranges::count(units, a.range, &plan::Unit::parameters) == 0) {
+      return cannot("shards are moved segment by segment");
+    }
+    const bool in_parts = std::ranges::count(reduced, a.range) > 0;
+    const std::string why = why_not(plan, a, made.plan, in_parts);
+    if (!why.empty()) return cannot(why);
+    if (row.is(kScattered)) reduced.push_back(a.range);
   }
-  for (const Unit& unit : units) {
-    if (!unit.trains || unit.reduced) continue;
-    return bad("no reduce_scatter of the parameters of segment " + unit.segment);
+  for (const plan::Unit& unit : units) {
+    if (!unit.trains || std::ranges::count(reduced, unit.parameters) > 0) continue;
+    const auto segment = static_cast<std::size_t>(unit.segment);
+    return bad("no reduce_scatter of the parameters of segment " +
+               plan.model.segments[segment].name);
   }
   return {};
 }
@@ -273,11 +270,11 @@ Layout layout_of(const plan::StepPlan& plan) {
 
 int sharding_stage(const plan::StepPlan& plan) {
   for (const Action& a : plan.actions) {
-    if (a.kind == ActionKind::kReshard) return 3;
+    if (places(a, Value::kParameters, Placement::kShard)) return 3;
   }
   for (const Action& a : plan.actions) {
-    if (a.kind == ActionKind::kReleaseGradients) return 2;
-    if (a.kind == ActionKind::kUpdate) return 1;
+    if (row_of(a.kind).needs.has(Value::kTerms)) return 2;
+    if (makes(a, Value::kUpdated)) return 1;
   }
   return 1;
 }
@@ -287,21 +284,21 @@ Status check_layout(const plan::StepPlan& plan, const ParameterStore& store) {
   const MadeFor& made = *store.made_for();
   const Layout layout = layout_of(made.plan);
   STORMO_RETURN_IF_ERROR(check_state(plan, layout, made));
-  const Takes takes = takes_of(layout, made);
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const Action& a = plan.actions[i];
-    if (!moves(a.kind) && a.kind != ActionKind::kUpdate) continue;
-    const bool takes_it =
-        a.kind == ActionKind::kUpdate || std::ranges::count(takes.kinds, a.kind) > 0;
-    const std::string why = takes_it ? why_not(plan, a, layout, made) : takes.otherwise;
+    const bool updates = makes(a, Value::kUpdated);
+    if (!moves(row_of(a.kind)) && !updates) continue;
+    const std::string why = updates || takes(row_of(a.kind), layout, made)
+                                ? why_not(plan, a, layout, made)
+                                : what_it_takes(layout, made);
     if (!why.empty()) return bad(describe(plan, i) + ": " + why);
     const bool needs_group = layout == Layout::kReplicated || layout == Layout::kAveraged;
-    if (needs_group && moves(a.kind) && !a.axes.empty()) {
+    if (needs_group && !updates && !a.axes.empty()) {
       STORMO_RETURN_IF_ERROR(made.groups->over(a.axes).status());
     }
   }
   if (layout == Layout::kSharded) return check_shards(plan, made);
-  return check_all_reduced(plan, layout, reduction_of(layout, made));
+  return check_all_reduced(plan, layout, made);
 }
 
 Status check_device(const plan::StepPlan& plan, torch::Device device) {

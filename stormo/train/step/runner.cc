@@ -1,8 +1,10 @@
 #include <stormo/train/step/runner.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/plan/project.h>
@@ -15,9 +17,14 @@
 namespace stormo::train {
 
 using plan::Action;
-using plan::ActionKind;
+using plan::ActionRow;
+using plan::Value;
 
 namespace {
+
+bool is_forward(const Action& a) {
+  return row_of(a.kind).runs_forward() && !row_of(a.kind).recomputes();
+}
 
 bool is_due(const Action& a, const StepAt& at) {
   if (row_of(a.kind).period == plan::Period::kFirstOfPeriod) {
@@ -89,8 +96,9 @@ Status Runner::set_plan(const plan::StepPlan& plan) {
   plan_ = std::move(own);
   look_ahead();
   const plan::Part part = sample_part(plan_.mesh, rank_);
-  const bool has_loss = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0 &&
-                        slice_of(plan_.mesh, rank_).index == 0;
+  const bool has_loss =
+      slice_of(plan_.mesh, rank_).index == 0 &&
+      std::ranges::any_of(plan_.actions, [](const Action& a) { return makes(a, Value::kLoss); });
   loss_share_ = has_loss ? 1.0 / part.parts : 0;
   counts_samples_ = has_loss && part.index == 0;
   context_.reset();
@@ -124,9 +132,8 @@ void Runner::look_ahead() {
   ends_gradients_.clear();
   for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
     const Action& a = plan_.actions[i];
-    is_recomputed_.push_back(a.kind == ActionKind::kForward &&
-                             std::ranges::any_of(plan_.actions, [&](const Action& b) {
-                               return b.kind == ActionKind::kRecompute && b.range == a.range &&
+    is_recomputed_.push_back(is_forward(a) && std::ranges::any_of(plan_.actions, [&](auto& b) {
+                               return row_of(b.kind).recomputes() && b.range == a.range &&
                                       b.micro_batch == a.micro_batch;
                              }));
     ends_gradients_.push_back(row_of(a.kind).adds_gradients && !later(i, [&](const Action& b) {
@@ -182,7 +189,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                                                     : "the module is no model::Chain"));
   }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-    if (plan.actions[i].kind == ActionKind::kLoss && !plan.actions[i].axes.empty() &&
+    if (makes(plan.actions[i], Value::kLoss) && !plan.actions[i].axes.empty() &&
         !parts_.task.split_loss) {
       return Status(Code::kBadPlan, describe(plan, i) +
                                         ": the task has no loss of an output in parts; set "
@@ -201,7 +208,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
     for (const std::size_t i : order) {
       const Action& a = plan.actions[i];
       if (a.micro_batch != m) continue;
-      if (a.kind == ActionKind::kForward) forward.push_back(a.range);
+      if (is_forward(a)) forward.push_back(a.range);
       if (row_of(a.kind).passes_gradient()) backward.insert(backward.begin(), a.range);
     }
     if (forward == backward) continue;
@@ -220,8 +227,8 @@ Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
   for (current_ = 0; current_ < plan_.actions.size(); ++current_) {
     const Action& action = plan_.actions[current_];
     if (!is_due(action, at)) continue;
-    if (action.kind == ActionKind::kLoad) batches_.emplace_front();
-    if (action.kind == ActionKind::kAgree && longest_delay_ > 0)
+    if (makes(action, Value::kBatch)) batches_.emplace_front();
+    if (row_of(action.kind).all_batches && longest_delay_ > 0)
       STORMO_RETURN_IF_ERROR(finish_batches());
     STORMO_RETURN_IF_ERROR(act(action));
   }
@@ -266,49 +273,63 @@ Status Runner::act(const Action& action) {
   return execute(action).within(to_string(action.kind));
 }
 
-Status Runner::execute(const Action& action) {
-  const auto done = [&](Status status) {
-    if (parts_.done && status.ok()) parts_.done(action);
-    return status;
-  };
-  // the values that this rank has shown to whoever saves them may go now
-  if (row_of(action.kind).changes_parameters) parts_.before_update();
-  switch (action.kind) {
-    case ActionKind::kLoad: return done(load());
-    case ActionKind::kForward: return done(forward(action));
-    case ActionKind::kLoss: return done(loss(action));
-    case ActionKind::kRecompute: return done(recompute(action));
-    case ActionKind::kBackward:
-    case ActionKind::kBackwardInput: return done(backward(action));
-    case ActionKind::kBackwardWeight: return done(backward_weight(action));
-    case ActionKind::kMoveActivation:
-    case ActionKind::kMoveGradient: return done(move(action));
-    case ActionKind::kPull: return pull(action);
-    case ActionKind::kPush: return push(action);
-    case ActionKind::kAverage: return done(average(action));
-    case ActionKind::kElasticAverage: return done(elastic_average(action));
-    case ActionKind::kNorm: return done(norm());
-    case ActionKind::kUnscale: return done(unscale());
-    case ActionKind::kClip: return done(clip());
-    case ActionKind::kUpdate: return done(update(action));
-    case ActionKind::kAgree: return done(agree());
-    // the communicator records their Events, and the store tells when they are done
-    default: return parts_.store.perform(action, weight());
+/// What the Runner does by itself; null: the store does it. The communicator records the Events of
+/// that, and the store tells when it is done.
+Runner::Perform Runner::perform_of(const ActionRow& row) {
+  if (row.moves()) return &Runner::move;
+  if (row.recomputes()) return &Runner::recompute;
+  if (row.runs_forward()) return &Runner::forward;
+  if (row.passes_gradient()) return &Runner::backward;
+  if (row.adds_gradients) return &Runner::backward_weight;
+  if (row.all_batches) return &Runner::agree;
+  constexpr std::array<std::pair<Value, Perform>, 6> kMakers = {
+      {{Value::kBatch, &Runner::load},
+       {Value::kLoss, &Runner::loss},
+       {Value::kNorm, &Runner::norm},
+       {Value::kUnscaled, &Runner::unscale},
+       {Value::kClipped, &Runner::clip},
+       {Value::kUpdated, &Runner::update}}};
+  for (const auto& [value, perform] : kMakers) {
+    if (row.makes.has(value)) return perform;
   }
+  return nullptr;
 }
 
-Status Runner::agree() {
+Status Runner::execute(const Action& action) {
+  const ActionRow& row = row_of(action.kind);
+  // the values that this rank has shown to whoever saves them may go now
+  if (row.changes_parameters) parts_.before_update();
+  const Perform perform = perform_of(row);
+  if (perform == nullptr) return by_store(action);
+  STORMO_RETURN_IF_ERROR((this->*perform)(action));
+  if (parts_.done) parts_.done(action);
+  return {};
+}
+
+Status Runner::by_store(const Action& action) {
+  const ActionRow& row = row_of(action.kind);
+  std::optional<Interval> interval;
+  if (row.scope == plan::Scope::kServers || row.averages()) {
+    interval.emplace(parts_.lanes, Lane::kCommunication, to_string(action.kind));
+  }
+  if (row.places(Value::kGradients, plan::Placement::kRemote)) {
+    return parts_.store.served()->push(action, rate(), weight_of_exchange());
+  }
+  return parts_.store.perform(action, row.averages() ? weight_of_exchange() : weight());
+}
+
+Status Runner::agree(const Action& /*action*/) {
   STORMO_RETURN_IF_ERROR(read_losses());
   return parts_.agree(outcome_);
 }
 
-Status Runner::norm() {
+Status Runner::norm(const Action& /*action*/) {
   const Interval interval(parts_.lanes, Lane::kCompute, "norm");
   STORMO_ASSIGN_OR_RETURN(norm_, parts_.store.gradient_norm());
   return {};
 }
 
-Status Runner::unscale() {
+Status Runner::unscale(const Action& /*action*/) {
   gradient_scale_ = parts_.scaler->gradient_scale();
   STORMO_ASSIGN_OR_RETURN(const bool finite, parts_.scaler->check(std::isfinite(norm_)));
   parts_.scaler->update();
@@ -317,38 +338,18 @@ Status Runner::unscale() {
   return {};
 }
 
-Status Runner::clip() {
+Status Runner::clip(const Action& /*action*/) {
   if (outcome_.skipped) return {};
   STORMO_ASSIGN_OR_RETURN(const double scale, clip_coefficient(norm_, parts_.clip_norm));
   gradient_scale_ *= scale;
   return {};
 }
 
-Status Runner::pull(const Action& action) {
-  const Interval interval(parts_.lanes, Lane::kCommunication, "pull");
-  return parts_.store.perform(action, weight());
-}
-
-Status Runner::push(const Action& action) {
-  const Interval interval(parts_.lanes, Lane::kCommunication, "push");
-  return parts_.store.served()->push(action, rate(), weight_of_exchange());
-}
-
-Status Runner::average(const Action& action) {
-  const Interval interval(parts_.lanes, Lane::kCommunication, "average");
-  return parts_.store.perform(action, weight_of_exchange());
-}
-
-Status Runner::elastic_average(const Action& action) {
-  const Interval interval(parts_.lanes, Lane::kCommunication, "elastic_average");
-  return parts_.store.perform(action, weight());
-}
-
 // All pushes or averages of a step are of the same samples.
 double Runner::weight_of_exchange() {
   const auto samples = static_cast<double>(samples_since_exchange_);
   const auto next = plan_.actions.begin() + static_cast<std::ptrdiff_t>(current_) + 1;
-  const ActionKind kind = plan_.actions[current_].kind;
+  const plan::ActionKind kind = plan_.actions[current_].kind;
   if (std::ranges::find(next, plan_.actions.end(), kind, &Action::kind) == plan_.actions.end()) {
     samples_since_exchange_ = 0;
   }

@@ -115,10 +115,13 @@ class Runner {
   Status check(const plan::StepPlan& plan, bool has_segments) const;
   void look_ahead();
   Status act(const plan::Action& action);
+  using Perform = Status (Runner::*)(const plan::Action&);
+  static Perform perform_of(const plan::ActionRow& row);
   Status execute(const plan::Action& action);
+  Status by_store(const plan::Action& action);
   Status finish_batches();
   BatchUnderWay* batch_of(const plan::Action& action);
-  Status load();
+  Status load(const plan::Action& action);
   Status forward(const plan::Action& action);
   Status run_without_graph(Piece& piece, const torch::Tensor& x) const;
   torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
@@ -126,7 +129,7 @@ class Runner {
   void add_loss(double value, std::int64_t samples);
   Status not_finite(double loss, const std::string& where) const;
   Status read_losses();
-  Status agree();
+  Status agree(const plan::Action& action);
   std::string where_not_finite(const MicroBatch& at) const;
   Status recompute(const plan::Action& action);
   Status backward(const plan::Action& action);
@@ -134,18 +137,14 @@ class Runner {
   torch::Tensor take_loss(MicroBatch& m);
   Result<torch::Tensor> input_of(const plan::Action& action, Piece& piece);
   Result<torch::Tensor> gradient_of(const plan::Action& action);
-  std::uint64_t key_of(plan::ActionKind kind, int boundary, int micro_batch) const;
+  std::uint64_t key_of(plan::Value value, int boundary, int micro_batch) const;
   Status move(const plan::Action& action);
-  Result<torch::Tensor> moved(plan::ActionKind kind, int boundary, int micro_batch);
-  Status norm();
-  Status unscale();
-  Status clip();
-  Status pull(const plan::Action& action);
-  Status push(const plan::Action& action);
+  Result<torch::Tensor> moved(plan::Value value, int boundary, int micro_batch);
+  Status norm(const plan::Action& action);
+  Status unscale(const plan::Action& action);
+  Status clip(const plan::Action& action);
   StepRate rate() const;
   Status update(const plan::Action& action);
-  Status average(const plan::Action& action);
-  Status elastic_average(const plan::Action& action);
   /// Of the parameters for the present batch; see Event::weights.
   std::int64_t version() const { return batch_->weights ? batch_->weights->number : -1; }
   double weight() const { return static_cast<double>(batch_->samples); }

@@ -15,7 +15,7 @@
 namespace stormo::train {
 
 using plan::Action;
-using plan::ActionKind;
+using plan::Value;
 
 namespace {
 
@@ -40,7 +40,7 @@ Status changes_input(plan::Range segments, const std::string& so) {
 
 }  // namespace
 
-Status Runner::load() {
+Status Runner::load(const Action& /*action*/) {
   const Interval interval(parts_.lanes, Lane::kData, "load");
   STORMO_ASSIGN_OR_RETURN(data::Batch batch, parts_.load());
   if (context_ && batch.size() > 0) {
@@ -98,8 +98,8 @@ Result<torch::Tensor> Runner::input_of(const Action& action, Piece& piece) {
   MicroBatch& m = at(action);
   if (action.range.first == 0) return m.batch.input;
   if (is_boundary(plan_.model, action.range.first - 1)) {
-    STORMO_ASSIGN_OR_RETURN(torch::Tensor x, moved(ActionKind::kMoveActivation,
-                                                   action.range.first - 1, action.micro_batch));
+    STORMO_ASSIGN_OR_RETURN(torch::Tensor x,
+                            moved(Value::kOutput, action.range.first - 1, action.micro_batch));
     if (!x.is_floating_point()) return x;
     piece.input = x.requires_grad_();
   } else {
@@ -218,7 +218,7 @@ std::string Runner::where_not_finite(const MicroBatch& m) const {
 Result<torch::Tensor> Runner::gradient_of(const Action& action) {
   MicroBatch& m = at(action);
   if (is_boundary(plan_.model, action.range.last)) {
-    return moved(ActionKind::kMoveGradient, action.range.last, action.micro_batch);
+    return moved(Value::kOutputGradient, action.range.last, action.micro_batch);
   }
   const auto piece = std::ranges::find(m.pieces, action.range.last + 1,
                                        [](const Piece& p) { return p.segments.first; });
@@ -252,7 +252,7 @@ Status Runner::backward(const Action& action) {
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, to_string(action.kind), version());
   if (last) output = take_loss(m);
-  if (action.kind == ActionKind::kBackwardInput) {
+  if (!row_of(action.kind).adds_gradients) {
     m.weights.emplace_back(action.range, TwoPartBackward(output, gradient, input));
     return {};
   }
@@ -275,13 +275,13 @@ Status Runner::backward_weight(const Action& action) {
 
 /// Of a tensor of the present batch that crosses the boundary behind a segment; another one for
 /// each that is under way.
-std::uint64_t Runner::key_of(ActionKind kind, int boundary, int micro_batch) const {
+std::uint64_t Runner::key_of(Value value, int boundary, int micro_batch) const {
   const auto part_of = [](std::uint64_t whole, auto parts, auto part) {
     return whole * static_cast<std::uint64_t>(parts) + static_cast<std::uint64_t>(part);
   };
   auto key = static_cast<std::uint64_t>(batch_->number % (longest_delay_ + 2));
   key = part_of(key, plan_.micro_batches, micro_batch);
-  key = part_of(key, 2, kind == ActionKind::kMoveGradient);
+  key = part_of(key, 2, value == Value::kOutputGradient);
   return part_of(key, plan_.model.segments.size(), boundary);
 }
 
@@ -290,12 +290,13 @@ Status Runner::move(const Action& action) {
   MicroBatch& m = at(action);
   if (m.batch.size() == 0) return {};
   StageLink& link = *parts_.store.cut().stages;
-  const bool activation = action.kind == ActionKind::kMoveActivation;
+  const bool activation = makes(action, Value::kOutput);
   const auto [from, to] = ends_of(action);
   const auto stage = [&](int segment) {
     return plan_.model.segments[static_cast<std::size_t>(segment)].stage;
   };
-  const StageLink::Key key = key_of(action.kind, action.range.first, action.micro_batch);
+  const StageLink::Key key = key_of(activation ? Value::kOutput : Value::kOutputGradient,
+                                    action.range.first, action.micro_batch);
   const torch::IntArrayRef like = m.batch.input.sizes();
   if (stage(from) != link.stage()) return link.expect(stage(from), key, like);
   const auto piece = std::ranges::find(m.pieces, from, [activation](const Piece& p) {
@@ -308,12 +309,14 @@ Status Runner::move(const Action& action) {
 }
 
 /// What a move across the boundary behind a segment has brought to this rank.
-Result<torch::Tensor> Runner::moved(ActionKind kind, int boundary, int micro_batch) {
-  const int sender = kind == ActionKind::kMoveActivation ? boundary : boundary + 1;
-  const Interval interval(parts_.lanes, Lane::kWait, to_string(kind));
+Result<torch::Tensor> Runner::moved(Value value, int boundary, int micro_batch) {
+  const bool activation = value == Value::kOutput;
+  const int sender = activation ? boundary : boundary + 1;
+  const Interval interval(parts_.lanes, Lane::kWait,
+                          activation ? "move_activation" : "move_gradient");
   return parts_.store.cut().stages->receive(
       plan_.model.segments[static_cast<std::size_t>(sender)].stage,
-      key_of(kind, boundary, micro_batch));
+      key_of(value, boundary, micro_batch));
 }
 
 }  // namespace stormo::train

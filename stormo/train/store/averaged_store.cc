@@ -23,8 +23,8 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
   const std::vector<analysis::Collective>& sent = requests_.of(action);
-  if (row_of(action.kind).averages()) return average(*ranks, sent, weight);
-  STORMO_RETURN_IF_ERROR(mix(*ranks, sent));
+  STORMO_RETURN_IF_ERROR(row_of(action.kind).averages() ? average(*ranks, sent, weight)
+                                                        : mix(*ranks, sent));
   done(action);
   return {};
 }

@@ -26,12 +26,11 @@ void HostSharedStore::set_plan(const plan::StepPlan& plan) {
 }
 
 Status HostSharedStore::perform(const plan::Action& action, double weight) {
-  using enum plan::ActionKind;
-  if (action.kind == kSumWeights || action.kind == kAllReduce) {
+  if (!row_of(action.kind).barrier) {
     between_hosts_->reducer().set_weight(weight);
     return between_hosts_->reducer().perform(action);
   }
-  const bool gradients = action.kind == kShareGradients;
+  const bool gradients = places(action, plan::Value::kGradients, plan::Placement::kShared);
   STORMO_RETURN_IF_ERROR(gradients ? shared_.publish(weight) : shared_.release());
   done(action);
   return {};

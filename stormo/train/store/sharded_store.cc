@@ -65,7 +65,8 @@ ShardingGroups sharding_groups(const AxisGroups& groups) {
 
 plan::Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters) {
   for (const plan::Action& a : plan.actions) {
-    if (a.kind == plan::ActionKind::kReduceScatter && a.range == parameters) return a.codec;
+    const bool reduced = places(a, plan::Value::kGradients, plan::Placement::kShard);
+    if (reduced && a.range == parameters) return a.codec;
   }
   return plan::Codec::kNone;
 }
@@ -80,42 +81,42 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
       units_(fsdp_.units()) {
   const std::shared_ptr<model::Chain> chain = chain_of(module);
   throw_if_error(check_segments(*chain, plan.model));
-  add_units(*chain, plan, bring);
+  const plan::StepPlan own = project(plan, groups.world().rank());
+  add_units(*chain, own, bring);
   WholeNorms norms = whole_norms(groups, plan);
   optimizer_ = fsdp_.make_optimizer(options, std::move(norms.sum), norms.counts);
   throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
-  set_plan(project(plan, groups.world().rank()));
+  set_plan(own);
 }
 
 void ShardedStore::set_plan(const plan::StepPlan& plan) { throw_if_error(units_.set_plan(plan)); }
 
-void ShardedStore::add_units(const model::Chain& chain, const plan::StepPlan& plan,
+void ShardedStore::add_units(const model::Chain& chain, const plan::StepPlan& own,
                              const MaterializeSegment& bring) {
-  const plan::ModelShape& model = plan.model;
   std::vector<NamedParameter> parameters;
   for (const auto& p : chain.named_parameters()) parameters.push_back({p.key(), p.value()});
-  const plan::Stages stages(model);
-  const int stage = stage_of(groups_.mesh(), groups_.world().rank());
-  const std::vector<std::vector<plan::Range>> units = plan::units_of(model);
+  const std::vector<plan::Unit> units = plan::units_of(own.model);
+  auto unit = units.begin();
   std::vector<int> unit_of(parameters.size(), -1);  // elsewhere
-  for (std::size_t s = 0; s < units.size(); ++s) {
+  for (std::size_t s = 0; s < own.model.segments.size(); ++s) {
     if (bring) bring(s);
-    for (const plan::Range own : units[s]) {
-      if (std::ranges::count(stages.of_parameter(own.first), stage) == 0) {
-        units_.skip(own.size());
+    for (; unit != units.end() && unit->segment == static_cast<int>(s); ++unit) {
+      const plan::Range range = unit->parameters;
+      if (unit->elsewhere) {
+        units_.skip(range.size());
         continue;
       }
-      std::fill_n(unit_of.begin() + own.first, own.size(), units_.size());
-      const auto first = parameters.begin() + own.first;
-      fsdp_.add_unit(model.segments[s].name, {first, first + own.size()},
-                     precision_of(codec_of_parts(plan, own)));
+      std::fill_n(unit_of.begin() + range.first, range.size(), units_.size());
+      const auto first = parameters.begin() + range.first;
+      fsdp_.add_unit(own.model.segments[s].name, {first, first + range.size()},
+                     precision_of(codec_of_parts(own, range)));
     }
   }
-  for (const std::vector<int>& read : parameters_read(model)) {
+  for (const std::vector<int>& read : parameters_read(own.model)) {
     std::vector<int>& mine = reads_.emplace_back();
     for (const int p : read) {
-      const int unit = unit_of[static_cast<std::size_t>(p)];
-      if (unit >= 0 && std::ranges::count(mine, unit) == 0) mine.push_back(unit);
+      const int number = unit_of[static_cast<std::size_t>(p)];
+      if (number >= 0 && std::ranges::count(mine, number) == 0) mine.push_back(number);
     }
   }
 }

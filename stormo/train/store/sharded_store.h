@@ -50,7 +50,8 @@ class ShardedStore final : public ParameterStore {
  private:
   class Shown;
 
-  void add_units(const model::Chain& chain, const plan::StepPlan& plan,
+  /// `own`: this rank's part of the plan.
+  void add_units(const model::Chain& chain, const plan::StepPlan& own,
                  const MaterializeSegment& bring);
 
   const AxisGroups& groups_;

@@ -115,8 +115,8 @@ struct DistributedDataParallel::State {
   }
 
   void end_of_pass() {
-    if (done) {
-      done({.kind = plan::ActionKind::kBackward, .range = all_segments(plan.model)});
+    for (const plan::Action& a : plan.actions) {
+      if (done && row_of(a.kind).adds_gradients) done(a);
     }
     reduce();
   }
