@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 
 namespace stormo::cli {
@@ -35,7 +36,7 @@ std::optional<std::uint64_t> read_bytes(std::string_view flag, std::string_view 
 
 std::optional<double> factor_of(std::string_view text) {
   if (!text.ends_with('x')) return std::nullopt;
-  return number_of<double>(text.substr(0, text.size() - 1));
+  return number_in<double>(text.substr(0, text.size() - 1));
 }
 
 std::pair<std::string_view, std::string_view> halves(std::string_view text) {

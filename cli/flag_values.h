@@ -1,6 +1,5 @@
 #pragma once
 
-#include <charconv>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,15 +26,6 @@ std::optional<std::uint64_t> read_bytes(std::string_view flag, std::string_view 
 
 inline double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-/// The whole text as a number.
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number number{};
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || at != end) return std::nullopt;
-  return number;
-}
 /// "3" of "3x".
 std::optional<double> factor_of(std::string_view text);
 /// "2:10x" in two; the second part is empty where there is no colon.

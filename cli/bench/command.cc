@@ -73,9 +73,7 @@ Status write_chart(const std::string& path, const std::string& heading,
 Result<bool> compare(const BenchArguments& arguments, const BenchOptions& options) {
   // between two children a signal waits for the next one: hosts are always taken away
   STORMO_ASSIGN_OR_RETURN(const auto signals, launch::SignalReader::create());
-  STORMO_ASSIGN_OR_RETURN(const auto place,
-                          BenchPlace::create(arguments.launch, arguments.tools, options.namespaces,
-                                             options.rate, arguments.ranks_per_host));
+  STORMO_ASSIGN_OR_RETURN(const auto place, BenchPlace::create(arguments, options.namespaces));
   const BenchSite& site = place->site;
   STORMO_ASSIGN_OR_RETURN(auto contenders, gather_contenders(site, options, arguments));
   for (Contender& c : contenders) {
@@ -85,7 +83,7 @@ Result<bool> compare(const BenchArguments& arguments, const BenchOptions& option
   std::map<std::string, std::string> left_out;  // nobody: wrong results are results
   STORMO_ASSIGN_OR_RETURN(const auto results, run_rounds(contenders, options.rounds,
                                                          bench::parse_measurements, left_out));
-  const std::vector<BenchRow> rows = rows_of(contenders, results, options.rate);
+  const std::vector<BenchRow> rows = rows_of(contenders, results, arguments.rate);
   const std::string heading = bench_heading(options, site.ranks, site.hosts);
   if (!arguments.json) fmt::print("{}{}\n", heading, bench_table(rows));
   bool right = true;

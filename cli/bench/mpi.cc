@@ -6,7 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
+#include <sstream>
 #include <system_error>
 
 #include <stormo/base/file.h>
@@ -22,24 +22,14 @@ constexpr std::array<MpiOpponent, 3> kOpponents = {{
     {"intelmpi", "run tools/setup.sh bench or set STORMO_INTELMPI, configure and build again"},
 }};
 
-Words words_of(const std::string& text) {
-  Words words;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    if (end > at) words.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
-
 /// A program by which mpirun reaches a host: it is called with the host and one command line.
 Result<std::string> remote_agent(const BenchSite& site) {
-  const Words shell = words_of(site.launch.remote_shell);
   const std::string path = site.scratch + "/remote_agent";
   std::ofstream file(path);
   file << "#!/bin/sh\nhost=$1\nshift\nexec";
-  for (const std::string& word : shell)
-    file << (word == "{host}" ? std::string(" \"$host\"") : " '" + word + "'");
+  std::istringstream words(site.launch.remote_shell);
+  for (std::string word; words >> word;)
+    file << (word == "{host}" ? " \"$host\"" : " '" + word + "'");
   if (site.namespaces)  // by a name of its own, or its shared memory takes that of its neighbours
     file << " unshare --uts sh -c \"hostname $host; $*\"\n";
   else

@@ -1,7 +1,6 @@
 #include <cli/bench/options.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,7 +9,8 @@
 #include <bench/payload.h>
 #include <cli/flag_values.h>
 #include <cli/number_check.h>
-#include <stormo/base/units.h>
+#include <stormo/base/text.h>
+#include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::cli {
 namespace {
@@ -51,7 +51,7 @@ double bits_per_second(const std::string& rate) {
   const std::size_t unit_at = std::max<std::size_t>(rate.size(), 4) - 4;
   const std::string_view unit = std::string_view(rate).substr(unit_at);
   const double scale = unit == "kbit" ? 1e3 : unit == "mbit" ? 1e6 : unit == "gbit" ? 1e9 : 0;
-  return scale * std::max(0.0, number_of<double>(rate.substr(0, unit_at)).value_or(0));
+  return scale * std::max(0.0, number_in<double>(rate.substr(0, unit_at)).value_or(0));
 }
 
 }  // namespace
@@ -59,27 +59,34 @@ double bits_per_second(const std::string& rate) {
 void add_bench_flags(CLI::App& command, BenchFlags& flags, const std::string& opponents,
                      const std::string& default_rounds, const std::string& scripts) {
   add_launch_flags(command, flags.launch);
+  note_launch_numbers(command, flags.wrong);
   command.add_option("--against", flags.against, opponents)->delimiter(',');
-  command
-      .add_option("--rounds", flags.rounds, "Rounds of all contenders; default: " + default_rounds)
-      ->check(at_least(1));
+  note_number(command.add_option("--rounds", flags.rounds,
+                                 "Rounds of all contenders; default: " + default_rounds),
+              1, flags.wrong);
   command.add_option("--python", flags.python, "An interpreter with torch, for PyTorch and Gloo");
   command.add_option("--tools", flags.tools, "Folder of " + scripts + ";\ndefault: this program's");
+}
+
+void note_launch_numbers(CLI::App& command, std::vector<std::string>& wrong) {
+  note_number(command.get_option("--ranks"), 1, wrong);
+  note_number(command.get_option("--sockets"), 1, wrong, transport::TcpOptions::kMaxSockets);
 }
 
 void add_made_hosts_flags(CLI::App& command, BenchFlags& flags) {
   command.add_option("--rate", flags.rate,
                      "With --hosts 4: make 4 hosts with links of this rate (1gbit; root)");
-  command.add_option("--ranks-per-host", flags.ranks_per_host, "On hosts that are made")
-      ->capture_default_str();
+  note_number(
+      command.add_option("--ranks-per-host", flags.ranks_per_host, "On hosts that are made")
+          ->capture_default_str(),
+      1, flags.wrong);
 }
 
 int read_namespaces(const BenchFlags& flags, std::vector<std::string>& wrong) {
   const LaunchFlags& launch = flags.launch;
   const std::string& rate = flags.rate;
   const std::string& text = launch.hosts;
-  const bool number = !text.empty() && std::all_of(text.begin(), text.end(),
-                                                   [](char c) { return c >= '0' && c <= '9'; });
+  const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
   int namespaces = 0;
   if (number) {
     std::from_chars(text.data(), text.data() + text.size(), namespaces);
@@ -89,7 +96,6 @@ int read_namespaces(const BenchFlags& flags, std::vector<std::string>& wrong) {
     if (launch.ranks)
       wrong.push_back("--ranks: hosts that are made have --ranks-per-host ranks each");
   }
-  if (flags.ranks_per_host < 1) wrong.push_back("--ranks-per-host: at least 1");
   if (!number && flags.ranks_per_host != 1)
     wrong.push_back("--ranks-per-host: only for hosts that are made (--hosts 4)");
   if (!rate.empty() && !number) wrong.push_back("--rate: only for hosts that are made (--hosts 4)");
@@ -114,7 +120,7 @@ Result<BenchOptions> to_bench_options(const BenchArguments& a, const bench::Oper
   BenchOptions options;
   options.operation = facts.operation;
   options.private_buffers = a.buffers == "private";
-  Wrong wrong;
+  Wrong wrong = a.wrong;
   if (facts.operation == bench::Operation::kBarrier) {
     BenchArguments no_sizes = a;
     no_sizes.bytes = {"0"};
@@ -126,7 +132,6 @@ Result<BenchOptions> to_bench_options(const BenchArguments& a, const bench::Oper
     wrong.push_back("--svg: a barrier has no sizes to draw");
   read_opponents(a, options, wrong);
   options.namespaces = read_namespaces(a, wrong);
-  options.rate = a.rate;
   STORMO_RETURN_IF_ERROR(as_status(wrong));
   return options;
 }

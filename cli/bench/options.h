@@ -21,11 +21,14 @@ struct BenchFlags {
   std::string python;
   std::string tools;
   bool json = false;
+  std::vector<std::string> wrong;  ///< what is no number
 };
 /// Adds them, but not those of hosts that are made. `opponents`: what --against may name, in lines
 /// of a help page; `default_rounds` likewise; `scripts`: what is in the folder --tools.
 void add_bench_flags(CLI::App& command, BenchFlags& flags, const std::string& opponents,
                      const std::string& default_rounds, const std::string& scripts);
+/// -n and --sockets must be numbers, too; what is none is noted in `wrong`.
+void note_launch_numbers(CLI::App& command, std::vector<std::string>& wrong);
 /// --rate and --ranks-per-host.
 void add_made_hosts_flags(CLI::App& command, BenchFlags& flags);
 
@@ -52,7 +55,6 @@ struct BenchOptions {
   std::vector<std::string> against;  ///< "openmpi", "mpich", "intelmpi", "gloo"
   bool only_present = false;         ///< leave out who is not there, instead of refusing
   int namespaces = 0;                ///< make so many hosts; 0: none
-  std::string rate;                  ///< of their links; empty: unshaped
 
   /// Whether a process that is no rank has to run and compare several.
   bool in_rounds(const BenchArguments& arguments) const {

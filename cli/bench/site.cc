@@ -35,38 +35,36 @@ Status count_ranks(BenchSite& site) {
 
 }  // namespace
 
-Result<std::unique_ptr<BenchPlace>> BenchPlace::create(const LaunchFlags& launch,
-                                                       const std::string& tools, int namespaces,
-                                                       const std::string& rate,
-                                                       int ranks_per_host) {
+Result<std::unique_ptr<BenchPlace>> BenchPlace::create(const BenchFlags& flags, int namespaces) {
   STORMO_ASSIGN_OR_RETURN(TemporaryFolder scratch, TemporaryFolder::create("stormo-bench"));
   std::unique_ptr<BenchPlace> place(new BenchPlace(std::move(scratch)));
   BenchSite& site = place->site;
   site.scratch = place->scratch_.path();
   STORMO_ASSIGN_OR_RETURN(site.program, launching_program());
-  site.tools = tools.empty() ? std::filesystem::path(site.program).parent_path().string() : tools;
+  site.tools = flags.tools.empty() ? std::filesystem::path(site.program).parent_path().string()
+                                   : flags.tools;
   const char* path = std::getenv("PATH");
   site.path = launch::absolute_folders(path == nullptr ? "" : path);
   site.cores = launch::read_cpus().usable_cores();
   site.root = ::geteuid() == 0;
-  site.launch = launch;
-  if (namespaces > 0) STORMO_RETURN_IF_ERROR(place->make_hosts(namespaces, rate, ranks_per_host));
+  site.launch = flags.launch;
+  if (namespaces > 0) STORMO_RETURN_IF_ERROR(place->make_hosts(namespaces, flags));
   site.namespaces = enters_namespaces(site.launch.remote_shell);
   STORMO_RETURN_IF_ERROR(count_ranks(site));
   return place;
 }
 
-Status BenchPlace::make_hosts(int count, const std::string& rate, int ranks_per_host) {
+Status BenchPlace::make_hosts(int count, const BenchFlags& flags) {
   const std::string name = fmt::format("b{}", ::getpid() % 1'000'000);
   ChildCommand up{{hosts_tool(), "up", std::to_string(count), "--name", name}, {}};
-  if (!rate.empty()) append(up.words, {"--rate", rate});
+  if (!flags.rate.empty()) append(up.words, {"--rate", flags.rate});
   STORMO_ASSIGN_OR_RETURN(const ChildOutcome outcome, run_child(up));
   if (outcome.status != 0)
     return invalid_argument(fmt::format("--hosts {}: {}", count, tail_of(outcome.err)));
   made_ = name;
   std::vector<std::string> hosts;
   for (int i = 1; i <= count; ++i)
-    hosts.push_back(fmt::format("{}-{}:{}", name, i, ranks_per_host));
+    hosts.push_back(fmt::format("{}-{}:{}", name, i, flags.ranks_per_host));
   site.launch.hosts = fmt::format("{}", fmt::join(hosts, ","));
   site.launch.interface = name + "br,eth0";
   site.launch.remote_shell = hosts_tool() + " exec {host}";

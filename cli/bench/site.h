@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include <cli/launch_flags.h>
+#include <cli/bench/options.h>
 #include <stormo/base/status.h>
 #include <stormo/base/temporary_folder.h>
 
@@ -28,11 +28,8 @@ struct BenchSite {
 /// with this object.
 class BenchPlace {
  public:
-  /// `tools` empty: this program's folder; `namespaces` > 0: makes so many hosts with
-  /// `ranks_per_host` ranks each and links of `rate`.
-  static Result<std::unique_ptr<BenchPlace>> create(const LaunchFlags& launch,
-                                                    const std::string& tools, int namespaces,
-                                                    const std::string& rate, int ranks_per_host);
+  /// `namespaces` > 0: makes so many hosts.
+  static Result<std::unique_ptr<BenchPlace>> create(const BenchFlags& flags, int namespaces);
   BenchPlace(const BenchPlace&) = delete;
   ~BenchPlace();
 
@@ -41,7 +38,7 @@ class BenchPlace {
  private:
   explicit BenchPlace(TemporaryFolder scratch) : scratch_(std::move(scratch)) {}
   /// By tools/hosts: network namespaces. kInvalidArgument where this machine does not allow that.
-  Status make_hosts(int count, const std::string& rate, int ranks_per_host);
+  Status make_hosts(int count, const BenchFlags& flags);
   std::string hosts_tool() const { return site.tools + "/hosts"; }
 
   TemporaryFolder scratch_;

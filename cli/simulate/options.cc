@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <cli/flag_values.h>
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard/shard_memory.h>
@@ -61,7 +62,7 @@ struct Crash {
 std::optional<Crash> crash_of(const char* flag, const char* what, std::string_view text,
                               Wrong& wrong) {
   const auto [first, second] = halves(text);
-  const auto number = number_of<int>(first);
+  const auto number = number_in<int>(first);
   const Result<Duration> at = parse_duration(second);
   if (number && at.ok()) return Crash{.who = *number, .at = *at};
   wrong.push_back(fmt::format(

@@ -54,6 +54,15 @@ class BenchAsyncTest(TrainTest):
         self.assertEqual(refused.returncode, 2)
         self.assertIn("give one --model", refused.stderr)
 
+    def test_all_wrong_numbers_are_in_one_message(self):
+        for flags in (["servers", "--servers", "0", "--processes", "-1", "--rounds", "few", "-n", "0", "--time", "soon"],
+                      ["all_reduce", "--rounds", "0", "--ranks-per-host", "x", "-n", "0", "--time", "soon"],
+                      ["async", "--batch", "0", "--steps", "1", "--rounds", "0", "--slow", "soon"]):
+            refused = self.stormo("bench", *flags)
+            self.assertEqual(refused.returncode, 2)
+            self.assertEqual(refused.stderr.count("must be a whole number"), sum(f in ("0", "-1", "few", "x", "1") for f in flags))
+            self.assertIn("soon", refused.stderr)
+
 
 if __name__ == "__main__":
     main()

@@ -1,12 +1,12 @@
 #include <cli/bench/async/options.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include <cli/bench/step/opponents.h>
 #include <cli/flag_values.h>
+#include <stormo/base/text.h>
 #include <stormo/protocol/server/policy.h>
 
 namespace stormo::cli {
@@ -19,7 +19,7 @@ SlowWorker read_slow(const std::string& text, Wrong& wrong) {
   if (text.empty()) return slow;
   const auto [who, times] = halves(text);
   slow.in_turns = who == kTurns;
-  slow.worker = slow.in_turns ? 0 : number_of<int>(who).value_or(-1);
+  slow.worker = slow.in_turns ? 0 : number_in<int>(who).value_or(-1);
   slow.factor = factor_of(times).value_or(0);
   if (slow.worker < 0 || !slow.any())
     wrong.push_back(
@@ -85,7 +85,7 @@ double slowness(const SlowWorker& slow, int worker, int workers, int step) {
 
 Result<BenchAsyncOptions> to_async_options(const AsyncArguments& a) {
   BenchAsyncOptions options;
-  Wrong wrong;
+  Wrong wrong = a.wrong;
   read_strategies(a, options, wrong);
   const StepStrategy* first = options.strategies.empty() ? nullptr : options.strategies.front();
   options.jobs = read_jobs(a, first, wrong);

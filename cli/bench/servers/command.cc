@@ -1,17 +1,15 @@
 #include <cli/bench/commands.h>
 
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <memory>
-#include <utility>
-#include <vector>
 
+#include <cli/bench/options.h>
 #include <cli/bench/servers/options.h>
 #include <cli/bench/servers/rank.h>
 #include <cli/bench/servers/sparse.h>
 #include <cli/engine.h>
 #include <cli/failure.h>
+#include <cli/number_check.h>
 
 namespace stormo::cli {
 namespace {
@@ -44,6 +42,7 @@ int run(const ServersArguments& arguments, const Invocation& invocation) {
 
 void add_flags(CLI::App& command, ServersArguments& a) {
   add_launch_flags(command, a.launch);
+  note_launch_numbers(command, a.wrong);
   auto* servers = command.add_option("--servers", a.servers, "Server shards, with one key each")
                       ->capture_default_str();
   auto* processes = command.add_option(
@@ -57,7 +56,10 @@ void add_flags(CLI::App& command, ServersArguments& a) {
                     ->delimiter(',')
                     ->capture_default_str();
   command.add_option("--time", a.seconds, "Time of each loop of a round")->capture_default_str();
-  command.add_option("--rounds", a.rounds, "Rounds for each size")->capture_default_str();
+  auto* rounds =
+      command.add_option("--rounds", a.rounds, "Rounds for each size")->capture_default_str();
+  for (auto* number : {servers, rounds}) note_number(number, 1, a.wrong);
+  note_number(processes, 0, a.wrong);
   command
       .add_flag("--sparse", a.sparse,
                 "Workers are threads that push rows to one shard, in place and in other ways")

@@ -20,6 +20,7 @@ struct ServersArguments {
   int rounds = 5;
   bool sparse = false;  // workers are threads, with one shard
   bool json = false;
+  std::vector<std::string> wrong;  // what is no number
 };
 
 /// What they mean.

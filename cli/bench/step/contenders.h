@@ -65,9 +65,7 @@ Result<bool> compare_models(
     const std::function<Result<Report>(const TrainingOutcome<Record>&)>& report) {
   // between two children a signal waits for the next one: hosts are always taken away
   STORMO_ASSIGN_OR_RETURN(const auto signals, launch::SignalReader::create());
-  STORMO_ASSIGN_OR_RETURN(const auto place,
-                          BenchPlace::create(flags.launch, flags.tools, options.namespaces,
-                                             flags.rate, flags.ranks_per_host));
+  STORMO_ASSIGN_OR_RETURN(const auto place, BenchPlace::create(flags, options.namespaces));
   std::vector<TrainingComparison> comparisons;
   for (const StepJob& job : options.jobs) {
     comparisons.push_back(comparison_of(job));

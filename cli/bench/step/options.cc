@@ -1,7 +1,6 @@
 #include <cli/bench/step/options.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -102,16 +101,16 @@ void add_training_flags(CLI::App& command, TrainingFlags& flags, const std::stri
   command.add_option("--model", flags.models, "Models, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
-  command
-      .add_option("--batch", flags.batch,
-                  fmt::format("Samples per {}; default: the model's", computer))
-      ->check(at_least(1));
-  command
-      .add_option("--micro-batches", flags.micro_batches,
-                  "Parts of a batch; default: 8 for pipelines of bench step, else 1")
-      ->check(at_least(1));
-  command.add_option("--steps", flags.steps, "Steps to time in every round; default: the model's")
-      ->check(at_least(kLeastSteps));
+  note_number(command.add_option("--batch", flags.batch,
+                                 fmt::format("Samples per {}; default: the model's", computer)),
+              1, flags.wrong);
+  note_number(
+      command.add_option("--micro-batches", flags.micro_batches,
+                         "Parts of a batch; default: 8 for pipelines of bench step, else 1"),
+      1, flags.wrong);
+  note_number(command.add_option("--steps", flags.steps,
+                                 "Steps to time in every round; default: the model's"),
+              kLeastSteps, flags.wrong);
   command.add_flag("--json", flags.json, "One JSON object per model on stdout");
   command.add_option("--contender", flags.contender, "")->group("");
 }
@@ -136,7 +135,7 @@ std::vector<StepJob> read_jobs(const TrainingFlags& flags, const StepStrategy* s
 
 Result<TrainingOptions> to_step_options(const StepArguments& a) {
   TrainingOptions options;
-  Wrong wrong;
+  Wrong wrong = a.wrong;
   const StepStrategy* strategy = find_row(step_strategies(), a.strategy, "--strategy", wrong);
   options.jobs = read_jobs(a, strategy, wrong);
   options.against = known_names(names_of(step_opponents()), a.against, "--against", wrong);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -30,6 +31,22 @@ TEST(BenchStepOptions, ListsEverythingWrong) {
         "'tensorflow'", "'nccl'", "--rate", "--bind"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(text, Not(HasSubstr("'cnn'")));
+}
+
+TEST(BenchStepOptions, ListWrongNumbersWithWhatElseIsWrong) {
+  StepArguments a;
+  CLI::App app;
+  add_training_flags(app, a, "rank", "", "");
+  add_made_hosts_flags(app, a);
+  app.parse(
+      "--model mpl --batch 0 --micro-batches -1 --steps 2 --rounds many -n 0 --sockets 17 "
+      "--ranks-per-host 1.5");
+  const std::string text = to_step_options(a).status().message();
+  for (const char* part :
+       {"'mpl'", "--batch: must be a whole number of at least 1, not 0", "--micro-batches",
+        "--steps: must be a whole number of at least 3, not 2", "--rounds", "not many",
+        "--ranks: ", "--sockets: must be a whole number from 1 to 16, not 17", "--ranks-per-host"})
+    EXPECT_THAT(text, HasSubstr(part));
 }
 
 TEST(BenchStepOptions, TakeWhatTheModelsSay) {
