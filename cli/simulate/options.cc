@@ -32,7 +32,7 @@ std::vector<double> slowness_of(const std::vector<std::string>& stragglers, int 
   std::vector<double> slow;  // from the last worker
   for (const std::string& text : stragglers) {
     const auto [first, second] = halves(text);
-    const auto count = number_of<int>(first);
+    const auto count = number_in<int>(first);
     const auto factor = factor_of(second);
     if (!count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
       wrong.push_back(fmt::format(

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <cli/number_check.h>
+#include <stormo/base/text.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/strads/npy_values.h>
 #include <stormo/strads/sparse_columns.h>
@@ -73,7 +74,7 @@ void check_common(const StradsArguments& a, int workers, std::int64_t rows, Wron
     if (!holds) wrong.push_back(text);
   };
   for (const auto& [flag, text, number] : a.rows) {
-    const auto value = number.holds ? number_of<double>(text()) : std::nullopt;
+    const auto value = number.holds ? number_in<double>(text()) : std::nullopt;
     need(!value || number.holds(*value), fmt::format("{}: {} {}", flag, text(), number.otherwise));
   }
   const double base = a.schedule.base_weight;
