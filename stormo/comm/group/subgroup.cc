@@ -23,7 +23,9 @@ Result<std::unique_ptr<Communicator>> Group::subgroup(std::span<const Rank> memb
   STORMO_RETURN_IF_ERROR(check_process());
   STORMO_RETURN_IF_ERROR(check_members(members, size()));
   if (parts_.connector == nullptr && size() > 1) {
-    return Status(Code::kInvalidArgument, "subgroup: this group cannot connect others");
+    return Status(Code::kInvalidArgument,
+                  "subgroup: ranks that are threads on several hosts cannot connect others; use "
+                  "processes");
   }
   STORMO_RETURN_IF_ERROR(
       run({.kind = OperationKind::kSubgroup, .tag = hash_of_members(members)}, by));
