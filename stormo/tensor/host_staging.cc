@@ -1,13 +1,14 @@
 #include <stormo/tensor/host_staging.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <stormo/comm/operation/operation.h>
+#include <stormo/comm/operation/outcome.h>
+#include <stormo/comm/pending_operation.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
 
@@ -88,6 +89,16 @@ class Staged {
   bool returns_;
 };
 
+/// A rank that lacks the result must not leave the others waiting for its next operation.
+Status write_back(const Staged& staged, comm::Communicator& host) {
+  const Status outcome = comm::outcome_of([&] {
+    staged.write_back();
+    return Status();
+  });
+  if (!outcome.ok()) host.fail(outcome.within("copying a result to the device"));
+  return outcome.ok() ? outcome : host.status();
+}
+
 bool is_on_host(const comm::Request& r) {
   return std::ranges::none_of(r.in, is_on_device) && std::ranges::none_of(r.out, is_on_device);
 }
@@ -98,23 +109,17 @@ Status HostStaging::run(const comm::Request& request, Deadline by) {
   if (is_on_host(request)) return host_.run(request, by);
   const Staged staged(request, device_.type(), host_.rank());
   STORMO_RETURN_IF_ERROR(host_.run(staged.request(), by));
-  staged.write_back();
-  return {};
+  return write_back(staged, host_);
 }
 
 comm::Work HostStaging::submit(const comm::Request& request) {
   if (is_on_host(request)) return host_.submit(request);
   const auto staged = std::make_shared<const Staged>(request, device_.type(), host_.rank());
-  comm::Work work = host_.submit(staged->request());
-  work.then([&host = host_, staged](const Status& outcome) {
-    if (!outcome.ok()) return;
-    try {
-      staged->write_back();
-    } catch (const std::exception& e) {
-      host.fail(Status(Code::kException, e.what()));
-    }
+  const auto written = std::make_shared<comm::PendingOperation>();
+  host_.submit(staged->request()).then([&host = host_, staged, written](const Status& outcome) {
+    written->complete(outcome.ok() ? write_back(*staged, host) : outcome);
   });
-  return work;
+  return comm::Work(written);
 }
 
 Result<std::unique_ptr<comm::Communicator>> HostStaging::subgroup(std::span<const Rank> members,

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -40,6 +41,7 @@ constexpr std::size_t kBytes = std::size_t{1} << 30;  // of addresses; memory co
 thread_local c10::DeviceIndex current = 0;
 thread_local int running = 0;  // operations of the device, of this thread
 std::atomic<std::int64_t> reads{0};
+std::atomic<int> lost{-1};  // index of a device
 std::array<std::atomic<std::int64_t>, kDevices> operations{};
 
 /// While it lives, the thread is the device, and may read its memory.
@@ -210,6 +212,7 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
   if (running == 0 && to.is_cpu()) ++reads;
+  if (!to.is_cpu() && to.device().index() == lost) throw std::runtime_error("the device is lost");
   const at::Tensor target = seen(to);
   target.copy_(seen(self));
   return to;
@@ -260,6 +263,9 @@ torch::Device stub_device(int index) {
   STORMO_CHECK(once && 0 <= index && index < kDevices, "no such stub device");
   return {kType, static_cast<c10::DeviceIndex>(index)};
 }
+
+LostStubDevice::LostStubDevice(int index) { lost = index; }
+LostStubDevice::~LostStubDevice() { lost = -1; }
 
 std::int64_t stub_reads() { return reads; }
 std::int64_t stub_operations(int index) { return operations[static_cast<std::size_t>(index)]; }

@@ -20,4 +20,12 @@ std::int64_t stub_reads();
 /// How many operations a device has executed.
 std::int64_t stub_operations(int index);
 
+/// While it lives, copying to that device fails.
+class LostStubDevice {
+ public:
+  explicit LostStubDevice(int index);
+  ~LostStubDevice();
+  LostStubDevice(const LostStubDevice&) = delete;
+};
+
 }  // namespace stormo::test
