@@ -118,28 +118,27 @@ struct UpdateStrip {
 };
 
 template <class Rule, class T>
-void apply(const Options& options, const UpdateStep& step, const UpdateRange& piece, T* out) {
-  for_each_strip<2, T>(piece.begin, piece.end, UpdateStrip<Rule, T>(options, step, piece, out));
+void apply(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
+  T* const weights = static_cast<T*>(piece.weights) + piece.begin;
+  for_each_strip<2, T>(piece.begin, piece.end, UpdateStrip<Rule, T>(options, step, piece, weights));
 }
 
 template <class T>
-void update_as(const Options& o, const UpdateStep& step, const UpdateRange& piece) {
-  T* const weights = static_cast<T*>(piece.weights) + piece.begin;
+UpdateFunction update_as(const Options& o) {
   switch (o.kind) {
     case Options::Kind::kSgd:
-      return o.momentum != 0 ? apply<Sgd<T, true>>(o, step, piece, weights)
-                             : apply<Sgd<T, false>>(o, step, piece, weights);
-    case Options::Kind::kAdamW: return apply<Adam<T, true>>(o, step, piece, weights);
-    case Options::Kind::kAdam: return apply<Adam<T, false>>(o, step, piece, weights);
-    case Options::Kind::kAdagrad: return apply<Adagrad<T>>(o, step, piece, weights);
+      return o.momentum != 0 ? apply<Sgd<T, true>, T> : apply<Sgd<T, false>, T>;
+    case Options::Kind::kAdamW: return apply<Adam<T, true>, T>;
+    case Options::Kind::kAdam: return apply<Adam<T, false>, T>;
+    case Options::Kind::kAdagrad: return apply<Adagrad<T>, T>;
     case Options::Kind::kRmsProp:
-      return o.momentum != 0 ? apply<RmsProp<T, true>>(o, step, piece, weights)
-                             : apply<RmsProp<T, false>>(o, step, piece, weights);
-    case Options::Kind::kLion: return apply<Lion<T>>(o, step, piece, weights);
-    case Options::Kind::kLars: return apply<Lars<T>>(o, step, piece, weights);
-    case Options::Kind::kLamb: return apply<Lamb<T>>(o, step, piece, weights);
-    case Options::Kind::kLbfgs: return;
+      return o.momentum != 0 ? apply<RmsProp<T, true>, T> : apply<RmsProp<T, false>, T>;
+    case Options::Kind::kLion: return apply<Lion<T>, T>;
+    case Options::Kind::kLars: return apply<Lars<T>, T>;
+    case Options::Kind::kLamb: return apply<Lamb<T>, T>;
+    case Options::Kind::kLbfgs: break;
   }
+  return [](const Options&, const UpdateStep&, const UpdateRange&) {};
 }
 
 /// Calls body(block of at most kBlock elements) over the piece.
@@ -176,18 +175,16 @@ SquareSums prepare_as(const Options& o, const UpdateStep& step, const UpdateRang
   alignas(64) std::array<T, kBlock> direction;
   for_each_block(piece, [&](UpdateRange block) {
     block.copy = nullptr;
-    apply<LambPrepare<T>>(o, step, block, direction.data());
+    for_each_strip<2, T>(block.begin, block.end,
+                         UpdateStrip<LambPrepare<T>, T>(o, step, block, direction.data()));
     sums.weights += square_sum(weights + block.begin, block.end - block.begin);
     sums.direction += square_sum(direction.data(), block.end - block.begin);
   });
   return sums;
 }
 
-void update_float32(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
-  update_as<float>(options, step, piece);
-}
-void update_float64(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
-  update_as<double>(options, step, piece);
+UpdateFunction update_of(const Options& options, DType dtype) {
+  return dtype == DType::kFloat32 ? update_as<float>(options) : update_as<double>(options);
 }
 SquareSums prepare_float32(const Options& options, const UpdateStep& step,
                            const UpdateRange& piece) {
@@ -210,19 +207,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace stormo::optim {
 
-HWY_EXPORT(update_float32);
-HWY_EXPORT(update_float64);
+HWY_EXPORT(update_of);
 HWY_EXPORT(prepare_float32);
 HWY_EXPORT(prepare_float64);
 HWY_EXPORT(sum_float32);
 HWY_EXPORT(sum_float64);
 
-void update(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
-  if (piece.dtype == DType::kFloat32) {
-    HWY_DYNAMIC_DISPATCH(update_float32)(options, step, piece);
-  } else {
-    HWY_DYNAMIC_DISPATCH(update_float64)(options, step, piece);
-  }
+UpdateFunction update_of(const Options& options, DType dtype) {
+  return HWY_DYNAMIC_DISPATCH(update_of)(options, dtype);
 }
 
 SquareSums prepare(const Options& options, const UpdateStep& step, const UpdateRange& piece) {

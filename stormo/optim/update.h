@@ -48,7 +48,13 @@ struct UpdateStep {
 /// Updates weights, slots and copy by one step. Not for kLbfgs (updates_ranges()). kLamb reads the
 /// slots that prepare() wrote, never old ones. Memory traffic of AdamW in float32: 28 bytes per
 /// weight, and 4 for each source after the first.
-void update(const Options& options, const UpdateStep& step, const UpdateRange& piece);
+using UpdateFunction = void (*)(const Options& options, const UpdateStep& step,
+                                const UpdateRange& piece);
+/// The one of this rule, for weights of this type; for who updates again and again.
+UpdateFunction update_of(const Options& options, DType dtype);
+inline void update(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
+  update_of(options, piece.dtype)(options, step, piece);
+}
 
 /// Sums of squares of the two vectors whose norms make up a trust ratio.
 struct SquareSums {

@@ -54,6 +54,8 @@ FusedOptimizer::FusedOptimizer(const OptimizerOptions& options,
       options_(options),
       owned_(std::move(owned)),
       sum_(std::move(sum)),
+      update_float_(optim::update_of(options_, DType::kFloat32)),
+      update_double_(optim::update_of(options_, DType::kFloat64)),
       states_(parameters_.size()) {
   if (owned_.empty()) {
     for (const NamedParameter& p : parameters_) owned_.push_back({.end = p.tensor.numel()});
@@ -234,13 +236,15 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate, std::
   const Work* before = nullptr;
   for (Work& work : works) {
     add_weights(work);
-    STORMO_RETURN_IF_ERROR(check_types(work));
+    State& state = states_[work.parameter];
+    const std::tuple types{work.weights.scalar_type(), work.weights.numel(),
+                           work.piece.gradient_dtype};
+    if (state.checked != types) STORMO_RETURN_IF_ERROR(check_types(work));
+    state.checked = types;
     const bool next_row = before != nullptr && before->parameter == work.parameter;
-    if (!next_row) ++states_[work.parameter].steps;
+    if (!next_row) ++state.steps;
     before = &work;
-    work.step = {.lr = rate.lr,
-                 .number = states_[work.parameter].steps,
-                 .gradient_scale = rate.gradient_scale};
+    work.step = {.lr = rate.lr, .number = state.steps, .gradient_scale = rate.gradient_scale};
     total += work.piece.end;
   }
   if (optim::needs_norms(options_.kind)) {
@@ -254,7 +258,8 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate, std::
       part.begin = std::max<std::int64_t>(begin - passed, 0);
       part.end = std::min(end - passed, work.piece.end);
       passed += work.piece.end;
-      if (part.begin < part.end) optim::update(options_, work.step, part);
+      const auto update = part.dtype == DType::kFloat64 ? update_double_ : update_float_;
+      if (part.begin < part.end) update(options_, work.step, part);
     }
   });
   for (Work& work : works) {

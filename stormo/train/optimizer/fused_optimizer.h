@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <span>
+#include <tuple>
 
 #include <stormo/base/dtype.h>
 #include <stormo/optim/update.h>
@@ -113,6 +114,8 @@ class FusedOptimizer final : public Optimizer {
     torch::Tensor master;  // of 16-bit parameters
     std::int64_t steps = 0;
     bool begun = false;
+    /// The weights and gradients that check_types() has let pass.
+    std::tuple<torch::ScalarType, std::int64_t, DType> checked{torch::ScalarType::Undefined, 0, {}};
   };
   /// One parameter's part of a step, with what keeps its pointers valid.
   struct Work {
@@ -165,6 +168,7 @@ class FusedOptimizer final : public Optimizer {
   OptimizerOptions options_;
   std::vector<OwnedRange> owned_;
   SumOverRanks sum_;
+  const optim::UpdateFunction update_float_, update_double_;
   std::vector<State> states_;
 };
 
