@@ -33,6 +33,18 @@ namespace {
 namespace fs = std::filesystem;
 using Errors = std::vector<std::string>;
 
+/// As checkpoint::probe_checkpoint_directory, but leaves no folder behind.
+Status try_folder(const std::string& directory) {
+  std::vector<fs::path> missing;  // the deepest first
+  std::error_code ignored;
+  for (fs::path p = fs::absolute(directory); !fs::exists(p, ignored); p = p.parent_path()) {
+    missing.push_back(p);
+  }
+  const Status status = checkpoint::probe_checkpoint_directory(directory);
+  for (const fs::path& p : missing) fs::remove(p, ignored);  // what is not empty stays
+  return status;
+}
+
 /// Whether what the run will read and write beside its data can be; leaves everything as it was.
 void check_files(const train::ParsedRecipe& parsed, const TrainArguments& a, Errors& errors) {
   const auto note = [&](const Status& status) {
@@ -124,21 +136,23 @@ bool looks_at_data(const train::Recipe& recipe, const TrainArguments& a) {
 }
 
 /// What is made of the data.
-Status add_model(SoundRun& run, const std::string& key, const TrainArguments& a,
+Status add_model(SoundRun& run, const TrainArguments& a,
                  const std::vector<launch::HostShare>& shares, std::uint64_t available_bytes) {
-  STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data->preprocessing,
-                                                     train::InitialValues::kWithout));
-  if (is_auto(run.recipe)) {
-    STORMO_ASSIGN_OR_RETURN(
-        run.chosen, choose_strategy(run.recipe, run.task, *run.data, shares, available_bytes));
+  train::Recipe& recipe = run.parsed.recipe;
+  STORMO_ASSIGN_OR_RETURN(
+      run.task, train::make_task(recipe, run.data->preprocessing, train::InitialValues::kWithout));
+  if (is_auto(recipe)) {
+    STORMO_ASSIGN_OR_RETURN(run.chosen,
+                            choose_strategy(recipe, run.task, *run.data, shares, available_bytes));
     TrainArguments with_keys = a;
     with_keys.overrides.insert(with_keys.overrides.end(), run.chosen.begin(), run.chosen.end());
-    run.recipe = recipe_of(with_keys).recipe;
+    recipe = recipe_of(with_keys).recipe;
   }
-  if (!run.recipe.train.resume) {
-    STORMO_RETURN_IF_ERROR(train::check_initial_weights(run.recipe, *run.task.module));
+  if (!recipe.train.resume) {
+    STORMO_RETURN_IF_ERROR(train::check_initial_weights(recipe, *run.task.module));
   }
-  STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, key, run.task, shares, available_bytes));
+  STORMO_ASSIGN_OR_RETURN(run.step, check_step(recipe, run.parsed.at("strategy.kind"), run.task,
+                                               shares, available_bytes));
   return {};
 }
 
@@ -151,17 +165,6 @@ launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
 }
 
 }  // namespace
-
-Status try_folder(const std::string& directory) {
-  std::vector<fs::path> missing;  // the deepest first
-  std::error_code ignored;
-  for (fs::path p = fs::absolute(directory); !fs::exists(p, ignored); p = p.parent_path()) {
-    missing.push_back(p);
-  }
-  const Status status = checkpoint::probe_checkpoint_directory(directory);
-  for (const fs::path& p : missing) fs::remove(p, ignored);  // what is not empty stays
-  return status;
-}
 
 std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed, bool resume,
                                             const std::vector<std::string>& accept_changes,
@@ -274,11 +277,11 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const int computing = std::max(1, train::ranks_of_workers(parsed.recipe.train, ranks_of(shares)));
   const Errors wrong = train::check_recipe(parsed, computing);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
-  SoundRun run{.ranks = ranks_of(shares), .recipe = parsed.recipe, .left_out = parsed.left_out};
+  SoundRun run{.ranks = ranks_of(shares), .parsed = parsed};
   if (looks_at_data(parsed.recipe, a)) {
     run.data = check_run_data(parsed, a, run.ranks, errors);
     if (errors.empty()) {
-      const Status made = add_model(run, parsed.at("strategy.kind"), a, shares, available);
+      const Status made = add_model(run, a, shares, available);
       if (!made.ok()) errors.push_back(made.message());
     }
   }

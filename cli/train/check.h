@@ -12,9 +12,6 @@
 
 namespace stormo::cli {
 
-/// As checkpoint::probe_checkpoint_directory, but leaves no folder behind.
-Status try_folder(const std::string& directory);
-
 /// The data of a recipe; nothing, and what is wrong, when they cannot be read, or a run that goes
 /// on has other ones.
 std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed, bool resume,
@@ -47,9 +44,8 @@ std::vector<std::string> problems_of_rank(const train::ParsedRecipe& parsed,
 /// how much memory there is. Of vertical sharding the plan is here, without data.
 struct SoundRun {
   int ranks = 1;
-  train::Recipe recipe;               ///< with the strategy that was chosen
-  std::vector<std::string> left_out;  ///< see ParsedRecipe
-  std::vector<std::string> chosen;    ///< the keys of it, where the recipe leaves that open
+  train::ParsedRecipe parsed;       ///< with the strategy that was chosen
+  std::vector<std::string> chosen;  ///< the keys of it, where the recipe leaves that open
   std::optional<train::RecipeData> data;
   train::Task task;
   StepInput step;  ///< of all ranks

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include <cli/commands.h>
@@ -12,6 +13,7 @@
 #include <cli/recipe_file.h>
 #include <cli/train/arguments.h>
 #include <cli/train/report.h>
+#include <stormo/base/text.h>
 
 namespace stormo::cli {
 namespace {
@@ -113,21 +115,16 @@ std::string to_text(const CheckedRun& run) {
 }
 
 Result<CheckedRun> parse_checked_run(const std::string& text) {
-  CheckedRun run;
-  std::string may_be_lost, chosen;
-  std::size_t at = 0;
-  for (std::string* part :
-       {&run.program, &run.library_path, &run.checkpoint_directory, &may_be_lost, &chosen}) {
-    const std::size_t end = text.find('\0', at);
-    if (end == std::string::npos) {
-      return Status(Code::kCorrupt, "the check of the run ended without its facts");
-    }
-    *part = text.substr(at, end - at);
-    at = end + 1;
+  const std::vector<std::string_view> parts = split(text, '\0');
+  if (parts.size() != 5 || !text.ends_with('\0')) {
+    return Status(Code::kCorrupt, "the check of the run ended without its facts");
   }
-  std::istringstream lost(may_be_lost);
+  CheckedRun run{.program = std::string(parts[0]),
+                 .library_path = std::string(parts[1]),
+                 .checkpoint_directory = std::string(parts[2])};
+  std::istringstream lost{std::string(parts[3])};
   lost >> run.may_be_lost.first >> run.may_be_lost.count >> run.may_be_lost.servers;
-  std::istringstream keys(chosen);  // none has a blank
+  std::istringstream keys{std::string(parts[4])};  // none has a blank
   for (std::string key; keys >> key;) run.chosen.push_back(key);
   return run;
 }

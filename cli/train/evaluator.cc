@@ -48,7 +48,7 @@ Status wait_to_look(int stop_fd) {
 
 Status evaluate_checkpoints(const TrainRun& run, const std::function<bool(bool began)>& is_over,
                             int stop_fd) {
-  const train::Recipe& recipe = run.recipe;
+  const train::Recipe& recipe = run.parsed.recipe;
   if (recipe.train.checkpoint.directory.empty()) {
     return invalid_argument(
         "an evaluator reads the checkpoints of the run: write checkpoint.directory=DIR and "
@@ -65,7 +65,7 @@ Status evaluate_checkpoints(const TrainRun& run, const std::function<bool(bool b
         is_over(seen != first && !seen.empty());  // what was saved before that is seen now
     const std::string newest = newest_checkpoint_of(run);
     if (newest.empty() || newest == seen) {
-      if (was_over) return end_without_last_step(last, end, run.json);
+      if (was_over) return end_without_last_step(last, end, run.words.json);
       STORMO_RETURN_IF_ERROR(wait_to_look(stop_fd));
       continue;
     }
@@ -74,7 +74,7 @@ Status evaluate_checkpoints(const TrainRun& run, const std::function<bool(bool b
     STORMO_RETURN_IF_ERROR(model.status());
     const bool is_last = model->step >= end;
     STORMO_RETURN_IF_ERROR(
-        evaluate_model(*model, run.json, is_last ? HeldOut::kAll : HeldOut::kDuringTraining));
+        evaluate_model(*model, run.words.json, is_last ? HeldOut::kAll : HeldOut::kDuringTraining));
     seen = newest;
     last = std::move(*model);
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <cli/engine.h>
 #include <cli/output_path.h>
 #include <cli/plan/step.h>
+#include <cli/train/check.h>
 #include <cli/train/report.h>
 #include <cli/train/trace_file.h>
 #include <stormo/base/printable.h>
@@ -50,29 +52,13 @@ namespace {
 /// How long an interrupted run waits for a reader that does not read.
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
 
-/// Says at the start of a run what data it reads.
-class StartWithData final : public observe::TeeObserver {
- public:
-  StartWithData(std::vector<observe::RunObserver*> observers, std::vector<observe::DataRecord> data)
-      : TeeObserver(std::move(observers)), data_(std::move(data)) {}
-
-  void on_start(const observe::StartRecord& record) override {
-    observe::StartRecord with_data = record;
-    with_data.data = data_;
-    TeeObserver::on_start(with_data);
-  }
-
- private:
-  std::vector<observe::DataRecord> data_;
-};
-
 /// Rank 0's observers: JSON lines for programs, text for people. Whatever their readers do, the run
 /// goes on.
 class Reports {
  public:
-  /// `data`: what the run reads. `table`: a descriptor for the table of the run, which this closes;
-  /// -1: none. `heads`: it begins with the names of the columns.
-  Reports(bool json, std::vector<observe::DataRecord> data, int table, bool heads)
+  /// `table`: a descriptor for the table of the run, which this closes; -1: none. `heads`: it
+  /// begins with the names of the columns.
+  Reports(bool json, int table, bool heads)
       : writes_json_(json),
         table_fd_(table),
         errors_(STDERR_FILENO),
@@ -84,16 +70,17 @@ class Reports {
                 }),
         text_(errors_, style()),
         warnings_(errors_),
-        json_(output_),
-        tee_(choose(json), std::move(data)) {
-    if (table < 0) return;
-    table_.emplace(table, [this](std::string_view reason) {
-      errors_.append("stormo train: --log-csv: " + std::string(reason) +
-                     "; rows are being lost. Training goes on and will end with exit code 1 at "
-                     "best\n");
-    });
-    csv_.emplace(*table_, heads);
-    both_.emplace(std::vector<observe::RunObserver*>{&tee_, &*csv_});
+        json_(output_) {
+    std::vector<observe::RunObserver*> all = choose(json);
+    if (table >= 0) {
+      table_.emplace(table, [this](std::string_view reason) {
+        errors_.append("stormo train: --log-csv: " + std::string(reason) +
+                       "; rows are being lost. Training goes on and will end with exit code 1 at "
+                       "best\n");
+      });
+      all.push_back(&csv_.emplace(*table_, heads));
+    }
+    tee_.emplace(std::move(all));
   }
   ~Reports() {
     csv_.reset();
@@ -103,9 +90,7 @@ class Reports {
   Reports(const Reports&) = delete;
   Reports& operator=(const Reports&) = delete;
 
-  observe::RunObserver& observer() {
-    return both_ ? static_cast<observe::RunObserver&>(*both_) : tee_;
-  }
+  observe::RunObserver& observer() { return *tee_; }
   std::ostream& errors() { return errors_; }
   /// A person learns of it in any case.
   void fail(const observe::ErrorRecord& record) {
@@ -139,85 +124,82 @@ class Reports {
   observe::TextObserver text_;
   observe::WarningObserver warnings_;
   observe::JsonObserver json_;
-  StartWithData tee_;
   std::optional<observe::BackgroundStream> table_;
   std::optional<observe::CsvLog> csv_;
-  std::optional<observe::TeeObserver> both_;
+  std::optional<observe::TeeObserver> tee_;
 };
 
 /// Makes the reports of a rank that reports. `goes_on`: it goes on with those of another one.
-Status open_reports(const TrainRun& run, const std::vector<observe::DataRecord>& data, bool goes_on,
-                    std::optional<Reports>& reports) {
-  if (run.log_csv.empty()) {
-    reports.emplace(run.json, data, -1, false);
+Status open_reports(const TrainRun& run, bool goes_on, std::optional<Reports>& reports) {
+  if (run.words.log_csv.empty()) {
+    reports.emplace(run.words.json, -1, false);
     return {};
   }
-  const int how = goes_on || run.recipe.train.resume ? O_APPEND : O_TRUNC;
-  const int fd = ::open(run.log_csv.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
-  if (fd < 0) return errno_error("--log-csv: open " + run.log_csv);
+  const int how = goes_on || run.parsed.recipe.train.resume ? O_APPEND : O_TRUNC;
+  const int fd = ::open(run.words.log_csv.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
+  if (fd < 0) return errno_error("--log-csv: open " + run.words.log_csv);
   struct stat info {};
   const bool heads = ::fstat(fd, &info) != 0 || info.st_size == 0;
-  reports.emplace(run.json, data, fd, heads);
+  reports.emplace(run.words.json, fd, heads);
   return {};
 }
 
 /// Where a stall leaves the last operations of all ranks, unless the environment says; empty: where
 /// it does without a choice.
 std::string flight_file_of(const TrainRun& run) {
-  if (!run.trace.empty()) return run.trace + ".flight.json";
-  const std::string& checkpoints = run.recipe.train.checkpoint.directory;
+  if (!run.words.trace.empty()) return run.words.trace + ".flight.json";
+  const std::string& checkpoints = run.parsed.recipe.train.checkpoint.directory;
   return checkpoints.empty() ? "" : checkpoints + "/flight.json";
-}
-
-const server::WorkerSession* session_of(const TrainRun& run) {
-  return run.recipe.train.session.get();
 }
 
 /// Whether this process begins the run. It evaluates, saves and reports.
 bool begins_run(const TrainRun& run, const World& world) {
-  const server::WorkerSession* session = session_of(run);
-  return world.rank() == 0 && (session == nullptr || session->opens());
+  return world.rank() == 0 && (run.session == nullptr || run.session->opens());
 }
 
 /// Whether it evaluates, saves and reports now: another one may have begun the run.
 bool is_first(const TrainRun& run, const World& world) {
-  const server::WorkerSession* session = session_of(run);
-  return world.rank() == 0 && (session == nullptr || session->is_chief());
+  return world.rank() == 0 && (run.session == nullptr || run.session->is_chief());
 }
 
 /// The group of all ranks; with server processes that of the ranks of this worker.
 World enter_world(const TrainRun& run) {
-  const auto of_recipe = static_cast<int>(run.recipe.threads);
+  const auto of_recipe = static_cast<int>(run.parsed.recipe.threads);
   const int threads = of_recipe > 0 ? of_recipe : run.threads;
-  const bool in_session = session_of(run) != nullptr;
+  const bool in_session = run.session != nullptr;
   transport::Rendezvous place = run.worker_ranks;
-  if (!in_session && run.engine == "stormo") {
+  if (!in_session && run.words.engine == "stormo") {
     place = launch::read_environment(launch::process_environment()).take_or_throw();
   }
   if (place.flight_file.empty()) place.flight_file = flight_file_of(run);
-  const std::string engine = in_session ? "stormo" : run.engine;
+  const std::string engine = in_session ? "stormo" : run.words.engine;
   World world = stormo::init(join_world(engine, place).take_or_throw(), threads);
   if (run.rank_session) run.rank_session->use(world.communicator());
   return world;
 }
 
+train::TrainerOptions options_of(const TrainRun& run) {
+  train::TrainerOptions options = run.parsed.recipe.train;
+  options.session = run.session;
+  return options;
+}
+
+/// What is wrong with recipe and flags of this process: then no rank trains.
 Status problem_of(const TrainRun& run, const comm::Communicator& group) {
-  std::string text;
-  const server::WorkerSession* session = session_of(run);
-  const int ranks =
-      session ? train::ranks_of_workers(run.recipe.train, group.size()) : group.size();
-  const int number = session ? session->worker() : group.rank();
-  for (const std::string& problem : run.find_problems(number, ranks)) {
-    text += (text.empty() ? "" : "\n") + problem;
-  }
-  return text.empty() ? Status() : invalid_argument(std::move(text));
+  if (run.is_checked) return {};
+  const int number = run.session ? run.session->worker() : group.rank();
+  const std::vector<std::string> problems = problems_of_rank(
+      run.parsed, run.words, train::ranks_of_workers(options_of(run), group.size()),
+      !run.launched && number == 0);
+  return problems.empty() ? Status()
+                          : invalid_argument(fmt::format("{}", fmt::join(problems, "\n")));
 }
 
 std::vector<comm::Fact> facts_of(const TrainRun& run) {
-  std::vector<comm::Fact> facts = train::recipe_facts(run.recipe);
+  std::vector<comm::Fact> facts = train::recipe_facts(run.parsed.recipe);
   facts.insert(facts.begin(), {{"stormo", std::string(kVersion) + ", git " + kGitHash + ", " +
                                               kCompiler + ", " + kBuildType},
-                               {"--trace", run.trace.empty() ? "no" : "yes"}});
+                               {"--trace", run.words.trace.empty() ? "no" : "yes"}});
   return facts;
 }
 
@@ -254,9 +236,10 @@ std::vector<comm::Fact> sample_facts(const train::Recipe& recipe, const train::R
 }
 
 /// The same, where each rank has columns of the samples. What is wrong on one rank, all refuse.
-Result<Prepared> prepare_columns(const TrainRun& run, comm::Communicator& group,
+Result<Prepared> prepare_columns(const TrainRun& run, const World& world,
                                  train::TrainerOptions& options) {
-  const train::Recipe& recipe = run.recipe;
+  comm::Communicator& group = world.communicator();
+  const train::Recipe& recipe = run.parsed.recipe;
   Result<train::RecipeData> own = train::load_columns(recipe, {group.rank(), group.size()});
   std::vector<comm::Fact> facts;
   if (own.ok()) facts = sample_facts(recipe, *own);
@@ -272,22 +255,23 @@ Result<Prepared> prepare_columns(const TrainRun& run, comm::Communicator& group,
   return Prepared{std::move(*own), std::move(task)};
 }
 
-/// `begins`: this process begins the run, and reads what was saved before.
-Result<Prepared> prepare(const TrainRun& run, bool begins) {
-  Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.recipe);
+/// The process that begins the run looks at what was saved before.
+Result<Prepared> prepare(const TrainRun& run, const World& world) {
+  Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.parsed.recipe);
   STORMO_RETURN_IF_ERROR(data.status());
-  if (begins && run.recipe.train.resume) {
+  if (begins_run(run, world) && run.parsed.recipe.train.resume) {
     STORMO_RETURN_IF_ERROR(
-        train::check_same_data(run.recipe, *data, run.accept_changes).within("--resume"));
+        train::check_same_data(run.parsed.recipe, *data, run.words.accept_changes)
+            .within("--resume"));
   }
-  STORMO_ASSIGN_OR_RETURN(train::Task task, new_task(run.recipe, data->preprocessing));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, new_task(run.parsed.recipe, data->preprocessing));
   return Prepared{std::move(*data), std::move(task)};
 }
 
 /// What is thrown here is refused with the others, and told once.
-Result<Prepared> try_prepare(const TrainRun& run, bool begins) {
+Result<Prepared> try_prepare(const TrainRun& run, const World& world) {
   try {
-    return prepare(run, begins);
+    return prepare(run, world);
   } catch (...) {
     return train::failure_of_current_exception();
   }
@@ -305,9 +289,10 @@ Status refuse_together(comm::Communicator& group, const Status& problem) {
 Status check_plan(const TrainRun& run, const World& world, const torch::nn::Module& model,
                   const train::Trainer& trainer) {
   const Status& composed = trainer.composed();
-  if (!composed.ok()) return Status(composed.code(), run.strategy_key + composed.message());
+  if (!composed.ok())
+    return Status(composed.code(), run.parsed.at("strategy.kind") + composed.message());
   const plan::StepPlan& plan = trainer.plan();
-  const bool checked = session_of(run) != nullptr;  // see SoundRun
+  const bool checked = run.session != nullptr;  // see SoundRun
   if (!run.checks_memory || checked || plan.actions.empty()) return {};
   ::malloc_trim(0);  // of segments that were made and dropped
   std::uint64_t available = launch::available_memory();
@@ -315,7 +300,7 @@ Status check_plan(const TrainRun& run, const World& world, const torch::nn::Modu
     if (!tensor::has_memory(p)) continue;
     available += p.nbytes() * static_cast<std::uint64_t>(world.local_size());
   }
-  return check_fits({.plan = plan, .memory = train::memory_sizes_of(run.recipe.train)},
+  return check_fits({.plan = plan, .memory = train::memory_sizes_of(run.parsed.recipe.train)},
                     world.local_size(), available);
 }
 
@@ -330,45 +315,46 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
                           Progress& progress) {
   comm::Communicator& group = world.communicator();
   STORMO_RETURN_IF_ERROR(comm::check_agreement(group, facts_of(run), problem_of(run, group)));
-  train::TrainerOptions options = run.recipe.train;
-  Result<Prepared> prepared = train::reads_columns(run.recipe, group.size())
-                                  ? prepare_columns(run, group, options)
-                                  : try_prepare(run, begins_run(run, world));
+  train::TrainerOptions options = options_of(run);
+  Result<Prepared> prepared = train::reads_columns(run.parsed.recipe, group.size())
+                                  ? prepare_columns(run, world, options)
+                                  : try_prepare(run, world);
   Status problem = prepared.status();
-  const bool takes_others = begins_run(run, world) && begins_with_others(run.recipe);
+  const bool takes_others = begins_run(run, world) && begins_with_others(run.parsed.recipe);
   if (problem.ok() && takes_others) {
-    problem = train::check_initial_weights(run.recipe, *prepared->task.module);
+    problem = train::check_initial_weights(run.parsed.recipe, *prepared->task.module);
   }
   STORMO_RETURN_IF_ERROR(refuse_together(group, problem));
   auto& [data, task] = *prepared;
   if (begins_run(run, world)) {
     for (const auto* lines :
-         {&run.left_out, &std::as_const(data.warnings), &std::as_const(data.hints)}) {
+         {&run.parsed.left_out, &std::as_const(data.warnings), &std::as_const(data.hints)}) {
       for (const std::string& line : *lines) std::cerr << "warning: " << message_text(line) << "\n";
     }
   }
   if (takes_others) {
     STORMO_ASSIGN_OR_RETURN(
         const std::vector<std::string> lines,
-        train::load_initial_weights(run.recipe, data.preprocessing, *task.module));
+        train::load_initial_weights(run.parsed.recipe, data.preprocessing, *task.module));
     for (const std::string& line : lines) std::cerr << printable(line) << "\n";
   }
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, task, data.train, data.splits, std::move(options));
+  trainer.set_data_records(data.records);
   STORMO_RETURN_IF_ERROR(refuse_together(group, check_plan(run, world, *task.module, trainer)));
   if (begins_run(run, world)) {
-    STORMO_RETURN_IF_ERROR(open_reports(run, data.records, /*goes_on=*/false, reports));
+    STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/false, reports));
     trainer.set_observer(&reports->observer());
   }
   trainer.on_lead([&]() -> Result<observe::RunObserver*> {
-    STORMO_RETURN_IF_ERROR(open_reports(run, prepared->data.records, /*goes_on=*/true, reports));
+    STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/true, reports));
     return &reports->observer();
   });
   std::optional<TraceFile> trace;
-  if (!run.trace.empty()) {
-    const server::WorkerSession* session = session_of(run);
-    const std::string path = trace_part_path(run.trace, session ? session->worker() : 0);
-    trainer.set_sink(&trace.emplace(group, path, run.engine == "stormo").sink());
+  if (!run.words.trace.empty()) {
+    const int part = run.session ? run.session->worker() : 0;
+    const std::string path = trace_part_path(run.words.trace, part);
+    trainer.set_sink(&trace.emplace(group, path, run.words.engine == "stormo").sink());
     STORMO_RETURN_IF_ERROR(trace->begin());
   }
 
@@ -388,7 +374,7 @@ int fail(const TrainRun& run, std::optional<Reports>& reports, bool is_rank_0,
     reports->fail(record);
   } else {
     std::cerr << "stormo train: " << message_text(record.message) << "\n";
-    if (run.json && is_rank_0) write_error_event(record.exit_code, record.message);
+    if (run.words.json && is_rank_0) write_error_event(record.exit_code, record.message);
   }
   return record.exit_code;
 }
@@ -396,9 +382,8 @@ int fail(const TrainRun& run, std::optional<Reports>& reports, bool is_rank_0,
 /// What a run whose first worker fails cannot mend by going on from a checkpoint: others must not
 /// take it for lost.
 void tell_servers(const TrainRun& run, const Status& failure) {
-  const std::shared_ptr<server::WorkerSession>& session = run.recipe.train.session;
-  if (!session || !session->is_chief() || failure.code() == Code::kPeerLost) return;
-  session->fail(failure.message());
+  if (!run.session || !run.session->is_chief() || failure.code() == Code::kPeerLost) return;
+  run.session->fail(failure.message());
 }
 
 int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
@@ -413,7 +398,7 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     const bool speaks_for_host = refused && !run.launched && world.local_rank() == 0;
     int exit_code = progress.started ? kExitFailed : exit_code_of(code.status());
     // a worker that is not the first one has saved nothing itself
-    if (session_of(run) != nullptr && progress.started && progress.saved.empty()) {
+    if (run.session != nullptr && progress.started && progress.saved.empty()) {
       progress.saved = newest_checkpoint_of(run);
     }
     const bool saved = code.status().code() == Code::kPeerLost && !progress.saved.empty();
@@ -421,10 +406,10 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     const bool is_rank_0 = is_first(run, world);
     // A launcher ends all ranks: this one is leaving, and rank 0 will have said why.
     if (saved || (is_rank_0 && run.launched)) std::signal(SIGTERM, SIG_IGN);
-    if (is_rank_0 || speaks_for_host || (session_of(run) && !was_told(run, code.status()))) {
+    if (is_rank_0 || speaks_for_host || (run.session && !was_told(run, code.status()))) {
       fail(run, reports, is_rank_0, {exit_code, code.status().message()});
     }
-    if ((is_rank_0 || session_of(run)) && saved && !run.launched) {
+    if ((is_rank_0 || run.session) && saved && !run.launched) {
       (reports ? reports->errors() : std::cerr) << how_to_continue(progress.saved) << "\n";
     }
     if (world.size() > 1 && !refused) world.communicator().fail(code.status());
@@ -444,7 +429,7 @@ bool was_told(const TrainRun& run, const Status& failure) {
 
 std::string newest_checkpoint_of(const TrainRun& run) {
   const Result<std::string> newest =
-      checkpoint::newest_checkpoint(run.recipe.train.checkpoint.directory);
+      checkpoint::newest_checkpoint(run.parsed.recipe.train.checkpoint.directory);
   return newest.ok() && *newest != run.earlier ? *newest : "";
 }
 
@@ -453,7 +438,7 @@ int run_rank(const TrainRun& run) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   const train::StopSignal notices(train::StopSignal::Scope::kNotices);
-  set_access(run.recipe.access);
+  set_access(run.parsed.recipe.access);
   // Outlives the group: other ranks must not wait for a reader.
   std::optional<Reports> reports;
   const int exit_code = join_and_train(run, reports);

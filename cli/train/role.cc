@@ -35,7 +35,7 @@ constexpr const char* kSecretFile = "STORMO_SECRET_FILE";
 
 int refuse(const TrainRun& run, const Status& status) {
   std::cerr << "stormo train: " << message_text(status.message()) << "\n";
-  if (run.json && (run.rank == 0 || !run.launched)) {
+  if (run.words.json && (run.rank == 0 || !run.launched)) {
     write_error_event(kExitUsage, status.message());
   }
   return kExitUsage;
@@ -86,19 +86,20 @@ int end_of(const TrainRun& run, const Status& status, int stop_fd = -1) {
   const std::string saved =
       status.code() == Code::kPeerLost ? newest_checkpoint_of(run) : std::string();
   const int exit_code = saved.empty() ? kExitFailed : kExitSaved;
-  if (run.json && (run.rank == 0 || !run.launched)) write_error_event(exit_code, status.message());
+  if (run.words.json && (run.rank == 0 || !run.launched))
+    write_error_event(exit_code, status.message());
   if (!saved.empty() && !run.launched) std::cerr << how_to_continue(saved) << "\n";
   return exit_code;
 }
 
 Duration worker_timeout(const TrainRun& run) {
   return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(run.recipe.train.servers.worker_timeout_s));
+      std::chrono::duration<double>(run.parsed.recipe.train.servers.worker_timeout_s));
 }
 
 /// What the first worker will remove.
 void note_earlier_run(TrainRun& run) {
-  if (run.recipe.train.overwrite) run.earlier = newest_checkpoint_of(run);
+  if (run.parsed.recipe.train.overwrite) run.earlier = newest_checkpoint_of(run);
 }
 
 /// Of a worker that is cut: those whose number is that of the rank, modulo the ranks.
@@ -117,23 +118,21 @@ std::vector<transport::HostPort> servers_of_part(const std::vector<transport::Ho
 int work(TrainRun run, server::WorkerSession::Options options, Duration patience) {
   options.timeout = worker_timeout(run);
   options.on_event = say;
-  options.backups = run.recipe.train.servers.backups;
+  options.backups = run.parsed.recipe.train.servers.backups;
   const int rank = run.worker_ranks.rank;
   const train::RankSession::Place place{options.worker, options.workers, options.hosts,
                                         options.backups, rank};
-  const bool is_cut = ranks_of_replica(run.recipe.train.strategy) > 1;
+  const bool is_cut = ranks_of_replica(run.parsed.recipe.train.strategy) > 1;
   if (is_cut) options.servers = servers_of_part(options.servers, rank, run.worker_ranks.size);
-  std::shared_ptr<server::WorkerSession> session;
   if (rank == 0 || is_cut) {
     auto made = server::WorkerSession::connect(std::move(options), Deadline::after(patience));
     if (!made.ok()) return end_of(run, made.status());
-    session = std::move(*made);
+    run.session = std::move(*made);
   }
   if (run.worker_ranks.size > 1) {
-    run.rank_session = std::make_shared<train::RankSession>(place, std::move(session));
-    session = run.rank_session;
+    run.rank_session = std::make_shared<train::RankSession>(place, std::move(run.session));
+    run.session = run.rank_session;
   }
-  run.recipe.train.session = std::move(session);
   return run_rank(run);
 }
 
@@ -168,7 +167,9 @@ Result<transport::Rendezvous> group_of_worker(const transport::Rendezvous& job, 
 void share_cores(TrainRun& run, int workers_here) {
   const int cores = launch::read_cpus().usable_cores();
   const auto asked = launch::threads_per_rank(launch::process_environment());
-  std::int64_t threads = run.recipe.threads > 0 ? run.recipe.threads : asked.ok() ? *asked : 0;
+  std::int64_t threads = run.parsed.recipe.threads > 0 ? run.parsed.recipe.threads
+                         : asked.ok()                  ? *asked
+                                                       : 0;
   if (threads == 0) {
     threads = std::max(1, cores / workers_here);
     if (asked.ok()) run.threads = static_cast<int>(threads);
@@ -213,9 +214,9 @@ int run_launched_role(TrainRun run) {
         run, invalid_argument("strategy.server_processes needs 'stormo train -n' or TF_CONFIG: "
                               "other launchers start ranks of one group"));
   }
-  const int servers = run.recipe.train.servers.processes;
+  const int servers = run.parsed.recipe.train.servers.processes;
   const int ranks = place->size - servers;  // of all workers
-  const auto of_worker = static_cast<int>(ranks_of_worker(run.recipe.train.strategy));
+  const auto of_worker = static_cast<int>(ranks_of_worker(run.parsed.recipe.train.strategy));
   const bool is_server = place->rank >= ranks;
   // the launcher passes signals on to all; servers stay until the first worker has saved. Before
   // there are threads, which would have them unblocked.

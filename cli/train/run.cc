@@ -54,7 +54,7 @@ std::string who_runs(const train::Recipe& recipe, const SoundRun& run) {
 }
 
 int dry_run(SoundRun run, const TrainArguments& a) {
-  const train::Recipe& recipe = run.recipe;
+  const train::Recipe& recipe = run.parsed.recipe;
   const train::RecipeData& data = *run.data;
   const bool json = a.json;
   if (data.train) measure_moves(run.step, run.task, *data.train);
@@ -63,7 +63,7 @@ int dry_run(SoundRun run, const TrainArguments& a) {
                       .selection = a.launch.selection};
   const std::string plan = plan::to_text(run.step.plan);
   const std::optional<observe::ShardingRecord> sharding = sharding_of(recipe, run);
-  for (const auto* lines : {&std::as_const(run.left_out), &data.warnings, &data.hints}) {
+  for (const auto* lines : {&std::as_const(run.parsed.left_out), &data.warnings, &data.hints}) {
     for (const std::string& line : *lines) fmt::print(stderr, "warning: {}\n", printable(line));
   }
   if (json) {
@@ -115,11 +115,12 @@ int dry_run_of_job(TrainArguments a, const transport::Rendezvous& place) {
 }
 
 /// As the process of a cluster that TF_CONFIG describes.
-int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::ClusterTask& task,
-             const TrainArguments& a) {
+int run_task(TrainRun run, const launch::ClusterTask& task) {
+  const TrainArguments& a = run.words;
   const auto servers = static_cast<int>(task.servers.size());
-  int& processes = run.recipe.train.servers.processes;
-  if (!has_servers(parsed.recipe.train.strategy.kind)) {
+  train::TrainerOptions& options = run.parsed.recipe.train;
+  int& processes = options.servers.processes;
+  if (!has_servers(options.strategy.kind)) {
     return fail_usage({"TF_CONFIG is set, but strategy.kind is neither parameter_server nor "
                        "elastic_averaging; write strategy.kind=parameter_server, or unset "
                        "TF_CONFIG"},
@@ -131,7 +132,7 @@ int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::Clus
                                    processes, servers)},
                       a.json);
   }
-  if (ranks_of_worker(parsed.recipe.train.strategy) > 1) {
+  if (ranks_of_worker(options.strategy) > 1) {
     return fail_usage({"TF_CONFIG describes one process for each worker: leave out "
                        "strategy.worker_ranks, strategy.pipeline and strategy.tensor, or start all "
                        "ranks by 'stormo train -n'"},
@@ -143,11 +144,6 @@ int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::Clus
                       a.json);
   }
   processes = servers;
-  train::ParsedRecipe with_servers = parsed;
-  with_servers.recipe.train.servers.processes = servers;
-  run.find_problems = [&a, with_servers](Rank worker, int workers) {
-    return problems_of_rank(with_servers, a, workers, worker == 0);
-  };
   return run_configured_role(std::move(run), task);
 }
 
@@ -164,28 +160,18 @@ int run_train(const TrainArguments& a) {
       own_engine ? place_in_job(a.launch) : find_place(a.engine, a.launch);
   if (!place.ok()) return fail_usage({place.status().message()}, a.json);
   if (a.dry_run && place->source != "none") return dry_run_of_job(a, *place);
-  TrainRun train_run{.recipe = parsed.recipe,
-                     .left_out = parsed.left_out,
-                     .strategy_key = parsed.at("strategy.kind"),
-                     .accept_changes = a.accept_changes,
-                     .engine = a.engine,
-                     .json = a.json,
-                     .trace = a.trace,
-                     .log_csv = a.log_csv};
+  TrainRun train_run{.words = a, .parsed = parsed};
   if (place->source != "none") {
     train_run.rank = place->rank;
     train_run.launched = place->source == "stormo";
     train_run.checks_memory = std::getenv(kCheckMemoryVariable) != nullptr;
-    train_run.find_problems = [&, launched = train_run.launched](Rank rank, int ranks) {
-      return problems_of_rank(parsed, a, ranks, !launched && rank == 0);
-    };
     if (parsed.recipe.train.servers.processes > 0) return run_launched_role(std::move(train_run));
     return run_rank(train_run);
   }
   const auto task = launch::task_of_environment(launch::process_environment());
   if (task && !a.dry_run && !(task->ok() && (*task)->servers.empty())) {
     if (!task->ok()) return fail_usage({task->status().message()}, a.json);
-    return run_task(std::move(train_run), parsed, **task, a);
+    return run_task(std::move(train_run), **task);
   }
   std::optional<SoundRun> sound = check_run(parsed, a);
   if (!sound) return kExitUsage;
@@ -193,7 +179,8 @@ int run_train(const TrainArguments& a) {
   if (sound->ranks != 1 || !a.launch.hosts.empty()) {
     return fail_usage({"'stormo train' starts ranks; this part of it is one"}, a.json);
   }
-  train_run.recipe = std::move(sound->recipe);
+  train_run.is_checked = true;
+  train_run.parsed = std::move(sound->parsed);
   train_run.data = std::move(sound->data);
   train_run.checks_memory = true;
   return run_rank(train_run);

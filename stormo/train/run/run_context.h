@@ -46,6 +46,7 @@ struct RunSetup {
   std::vector<EvalSplit> splits;
   TrainerOptions options;
   plan::StepPlan plan;
+  std::vector<observe::DataRecord> data_records = {};
   observe::RunObserver* observer = nullptr;
   Sink* sink = nullptr;
   DoneAction done = {};

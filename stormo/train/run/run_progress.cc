@@ -69,6 +69,7 @@ Status RunProgress::start() {
                               .checkpoint = options.checkpoint.directory};
   record.parameters = num_elements(run_.setup.plan.model);
   record.changed = run_.state.changed;
+  record.data = run_.setup.data_records;
   run_.observer().on_start(record);
   if (run_.world.rank() == 0) {
     const auto sharding = sharding_record(options, run_.sampler, run_.state.samples);

@@ -200,6 +200,9 @@ Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const dat
 Trainer::~Trainer() = default;
 
 void Trainer::set_observer(observe::RunObserver* observer) { state_->setup.observer = observer; }
+void Trainer::set_data_records(std::vector<observe::DataRecord> records) {
+  state_->setup.data_records = std::move(records);
+}
 void Trainer::on_lead(std::function<Result<observe::RunObserver*>()> make) {
   state_->setup.lead = std::move(make);
 }

@@ -26,6 +26,8 @@ class Trainer {
 
   /// Rank 0's observer prints; others are ignored. Not owned.
   void set_observer(observe::RunObserver* observer);
+  /// What is known of the data, for the record of the start.
+  void set_data_records(std::vector<observe::DataRecord> records);
   /// For a worker of server processes with backups, which may have to go on with what the first
   /// worker did: called once then, by run() on its rank 0. The observer that it returns, not owned,
   /// prints from there on; a failure ends the run.
