@@ -1,12 +1,56 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/recipe/recipe_schema.h>
 
 namespace stormo::train {
 namespace {
+
+std::string text_value(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+template <class T>
+std::string text_of(const RecipeField& field, const T& value) {
+  if constexpr (std::is_same_v<T, double>) {
+    // The shortest form that reads back the same, with a point so that TOML takes it for a float.
+    const std::string text = fmt::format("{}", value);
+    return text.find_first_of(".en") != std::string::npos ? text : text + ".0";
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return text_value(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    return text_value(std::string(field.choices[static_cast<std::size_t>(value)]));
+  } else {
+    return fmt::format("{}", value);
+  }
+}
+
+template <class Element>
+std::string text_of(const RecipeField& field, const std::vector<Element>& list) {
+  std::vector<std::string> texts;
+  for (const Element& element : list) texts.push_back(text_of(field, element));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+struct TypeName {
+  template <class T>
+  std::string operator()(const T*) const {
+    if constexpr (std::is_same_v<T, double>) return "number";
+    if constexpr (std::is_same_v<T, bool>) return "true or false";
+    if constexpr (std::is_same_v<T, std::string>) return "text";
+    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "list of whole numbers";
+    if constexpr (std::is_same_v<T, std::vector<double>>) return "list of numbers";
+    if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list of texts";
+    return "whole number";
+  }
+};
 
 /// "train.steps" is {"train", "steps"}; "name" is {"", "name"}.
 std::pair<std::string_view, std::string_view> split_key(std::string_view key) {
@@ -16,6 +60,17 @@ std::pair<std::string_view, std::string_view> split_key(std::string_view key) {
 }
 
 }  // namespace
+
+std::string type_name(const RecipeField& field) {
+  if (!field.choices.empty()) return fmt::format("one of {}", fmt::join(field.choices, ", "));
+  Recipe any;
+  return std::visit(TypeName{}, field.place(any));
+}
+
+std::string format_value(const RecipeField& field, const Recipe& recipe) {
+  Recipe copy = recipe;
+  return std::visit([&](const auto* value) { return text_of(field, *value); }, field.place(copy));
+}
 
 std::string to_toml(const Recipe& recipe) {
   std::string out;
