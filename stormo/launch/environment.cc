@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstdlib>
 
+#include <stormo/base/requirements.h>
 #include <stormo/base/rng.h>
 #include <stormo/base/text.h>
 #include <stormo/base/units.h>
@@ -46,20 +47,20 @@ class Reading {
     if (!value.ok()) return wrong(fmt::format("{}: {}", variable, value.status().message()));
     out = *std::move(value);
   }
-  void wrong(std::string what) { wrong_.push_back(std::move(what)); }
-  bool ok() const { return wrong_.empty(); }
+  void wrong(std::string_view what) { require_(false, what); }
+  bool ok() const { return require_.wrong().empty(); }
   Status status() const {
-    if (wrong_.empty()) return {};
-    std::string message = fmt::format("environment of {}:", source_);
-    for (const std::string& w : wrong_) message += "\n  " + w;
-    message += "\n  remedy: let one launcher set all of them, or unset them (docs/environment.md)";
-    return invalid_argument(std::move(message));
+    if (ok()) return {};
+    return invalid_argument(fmt::format(
+        "environment of {}:\n  {}\n  remedy: let one launcher set all of them, or unset "
+        "them (docs/environment.md)",
+        source_, require_.wrong()));
   }
 
  private:
   const EnvironmentReader& read_;
   std::string source_;
-  std::vector<std::string> wrong_;
+  Requirements require_{"\n  "};
 };
 
 void check_place(const transport::Rendezvous& r, Reading& in) {

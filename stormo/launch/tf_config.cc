@@ -1,7 +1,6 @@
 #include <stormo/launch/tf_config.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/requirements.h>
 #include <stormo/base/text.h>
 
 namespace stormo::launch {
@@ -27,11 +27,9 @@ class TfConfigReading {
   explicit TfConfigReading(const json& config) : config_(config) {}
 
   void wrong(std::string_view field, std::string_view what) {
-    wrong_.push_back(fmt::format("TF_CONFIG: {}: {}", field, what));
+    require_(false, fmt::format("TF_CONFIG: {}: {}", field, what));
   }
-  Status status() const {
-    return wrong_.empty() ? Status() : invalid_argument(fmt::format("{}", fmt::join(wrong_, "\n")));
-  }
+  Status status() const { return require_.status(); }
 
   /// An object; null, which has no members, after noting that it is missing.
   const json& part(const char* name) {
@@ -104,7 +102,7 @@ class TfConfigReading {
   }
 
   const json& config_;
-  std::vector<std::string> wrong_;
+  Requirements require_{"\n"};
 };
 
 /// Names of the first worker; the second one is of TensorFlow 1.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <stormo/base/requirements.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/job/remote_host.h>
 #include <stormo/launch/network.h>
@@ -14,34 +15,18 @@
 namespace stormo::launch {
 namespace {
 
-/// Problems of all parts, so that the user sees them at once.
-class Problems {
- public:
-  /// The value, or T{} after noting why there is none.
-  template <class T>
-  T take(Result<T> result) {
-    if (result.ok()) return std::move(result).value();
-    note(result.status());
-    return T{};
-  }
-  void note(const Status& status) {
-    if (status.ok()) return;
-    text_ += (text_.empty() ? "" : "\n") + status.message();
-  }
-  bool none() const { return text_.empty(); }
-  Status status() const { return none() ? Status{} : invalid_argument(text_); }
-
- private:
-  std::string text_;
-};
+/// The value, or T{} after noting why there is none.
+template <class T>
+T take(Result<T> result, Requirements& require) {
+  require(result.ok(), result.status().message());
+  return result.ok() ? std::move(result).value() : T{};
+}
 
 /// This program, as other hosts are to call it. A remote shell joins arguments with blanks, so a
 /// path with a blank or a quote would arrive as something else.
-Result<std::string> agent_program(const LaunchOptions& options) {
+Result<std::string> agent_program() {
   std::error_code error;
-  const std::string path = !options.agent_program.empty()
-                               ? options.agent_program
-                               : std::filesystem::read_symlink("/proc/self/exe", error).string();
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (error) return io_error("cannot find the path of this program: " + error.message());
   const bool plain = std::all_of(path.begin(), path.end(), [](unsigned char c) {
     return std::isalnum(c) ||
@@ -64,30 +49,27 @@ std::vector<std::string> rank_variables(const LaunchOptions& options,
 }
 
 void check_program(const LaunchOptions& options, const std::vector<HostShare>& shares,
-                   const std::vector<std::string>& environment, Problems& problems) {
-  if (options.program.empty()) {
-    problems.note(invalid_argument("no program to run; write it after --"));
-    return;
-  }
+                   const std::vector<std::string>& environment, Requirements& require) {
+  if (options.program.empty()) return require(false, "no program to run; write it after --");
   // Other hosts check for themselves, before they start a rank.
   const bool here = shares.empty() || std::any_of(shares.begin(), shares.end(), [](const auto& s) {
                       return is_this_host(s.name);
                     });
-  if (here) problems.take(find_program(options.program.front(), value_of(environment, "PATH")));
+  if (here) take(find_program(options.program.front(), value_of(environment, "PATH")), require);
 }
 
 }  // namespace
 
 Result<JobPlan> plan_job(const LaunchOptions& options,
                          const std::vector<std::string>& environment) {
-  Problems problems;
+  Requirements require("\n");
   std::vector<HostSlots> hosts;
   std::vector<HostShare> shares;
-  if (!options.hosts.empty()) hosts = problems.take(parse_hosts(options.hosts));
+  if (!options.hosts.empty()) hosts = take(parse_hosts(options.hosts), require);
   if (options.hosts.empty() || !hosts.empty())
-    shares = problems.take(place_ranks(options.ranks, hosts));
-  check_program(options, shares, environment, problems);
-  problems.take(given_threads(rank_variables(options, environment)));
+    shares = take(place_ranks(options.ranks, hosts), require);
+  check_program(options, shares, environment, require);
+  take(given_threads(rank_variables(options, environment)), require);
 
   JobPlan plan;
   plan.may_be_lost = options.may_be_lost;
@@ -98,21 +80,21 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
     plan.ranks += share.ranks;
     std::vector<std::string>& shell = plan.shells.emplace_back();
     if (is_this_host(share.name)) continue;
-    if (agent.empty()) agent = problems.take(agent_program(options));
-    shell = problems.take(remote_shell_arguments(options.remote_shell, share.name));
-    if (!problems.none()) break;
-    problems.take(find_program(shell.front(), absolute_folders(value_of(environment, "PATH"))));
+    if (agent.empty()) agent = take(agent_program(), require);
+    shell = take(remote_shell_arguments(options.remote_shell, share.name), require);
+    if (!require.wrong().empty()) break;
+    take(find_program(shell.front(), absolute_folders(value_of(environment, "PATH"))), require);
     shell.push_back(agent);
     shell.push_back("agent");
   }
   plan.listen = "unix:";
   if (shares.size() > 1 || (shares.size() == 1 && !is_this_host(shares.front().name))) {
-    const std::string address = problems.take(launcher_address(options.interface, names));
+    const std::string address = take(launcher_address(options.interface, names), require);
     plan.listen = "tcp:" + transport::to_string(transport::HostPort{address, 0});
   } else if (!options.interface.empty()) {
-    problems.take(choose_interface(options.interface));
+    take(choose_interface(options.interface), require);
   }
-  STORMO_RETURN_IF_ERROR(problems.status());
+  STORMO_RETURN_IF_ERROR(require.status());
 
   std::error_code error;
   const std::string directory = std::filesystem::current_path(error).string();

@@ -50,8 +50,6 @@ struct LaunchOptions {
   RanksToLose may_be_lost;
   EndListener on_end;           ///< called when the job has ended
   bool rank_0_reports = false;  ///< see protocol::Supervisor::Options
-  std::string
-      agent_program;  ///< program that runs `agent` on other hosts; empty: this program's path
 };
 
 /// Runs the job; blocks until its end and returns the exit code for the calling program: 0, 1, 2,

@@ -16,6 +16,7 @@
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/other_load.h>
 #include <stormo/launch/secret_file.h>
+#include <stormo/transport/net/socket.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::launch {
@@ -31,10 +32,12 @@ int sockets_of(const HostJob& job) {
   return std::clamp(std::atoi(text.c_str()), 1, transport::TcpOptions::kMaxSockets);
 }
 
-/// For poll(), at most a second.
-int milliseconds(Deadline by) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(by.remaining()).count();
-  return static_cast<int>(std::min<std::int64_t>(left, 1000));
+/// Whether the descriptor is readable, or at its end; blocks until then, at most until `by`, and a
+/// second.
+bool wait_readable(const Descriptor& fd, Deadline by) {
+  pollfd p{fd.get(), POLLIN, 0};
+  const TimePoint now = RealClock().now();
+  return ::poll(&p, 1, transport::poll_timeout(now, by.when(), 1000)) > 0;
 }
 
 }  // namespace
@@ -206,11 +209,8 @@ void LocalRanks::reap(Process& process) {
 void LocalRanks::kill_ranks(Deadline by) {
   send_signal(SIGKILL);
   guard_.kill_all();
-  for (const Process& process : processes_) {
-    if (process.gone) continue;
-    pollfd p{process.pidfd.get(), POLLIN, 0};
-    ::poll(&p, 1, milliseconds(by));
-  }
+  for (const Process& process : processes_)
+    if (!process.gone) wait_readable(process.pidfd, by);
 }
 
 /// Ranks first: what they have started is then an orphan.
@@ -226,10 +226,8 @@ void LocalRanks::end(Deadline by) {
   end_processes(by);
   // What the ranks had written before they ended is still in the pipes.
   for (Output& output : outputs_) {
-    while (output.fd.valid() && !by.expired()) {
-      pollfd p{output.fd.get(), POLLIN, 0};
-      if (::poll(&p, 1, milliseconds(by)) > 0) read_output(output);
-    }
+    while (output.fd.valid() && !by.expired())
+      if (wait_readable(output.fd, by)) read_output(output);
   }
 }
 

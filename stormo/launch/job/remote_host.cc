@@ -19,14 +19,14 @@ namespace {
 constexpr Duration kAnswerTime = std::chrono::seconds(60);
 /// A shell that has closed its output is about to end; its exit status explains the loss.
 constexpr Duration kShellExitTime = std::chrono::milliseconds(500);
+constexpr int kLongestWaitMs = 60'000;
 
 /// Waits for `pid` until `by`; its status word, or -1.
 int wait_for(pid_t pid, Deadline by) {
   const Result<Descriptor> process = open_process(pid);
   if (!process.ok()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(by.remaining()).count();
   pollfd p{process->get(), POLLIN, 0};
-  ::poll(&p, 1, static_cast<int>(left));
+  ::poll(&p, 1, transport::poll_timeout(RealClock().now(), by.when(), kLongestWaitMs));
   int status = 0;
   if (::waitpid(pid, &status, WNOHANG) != pid) return -1;
   forget_child(pid);

@@ -14,11 +14,7 @@ namespace {
 /// must not reach a new one that got the same descriptor.
 std::uint64_t pack(int fd, std::uint64_t id) { return (id << 32) | static_cast<std::uint32_t>(fd); }
 
-int wait_milliseconds(Deadline by) {
-  if (by.is_never()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(by.remaining()).count();
-  return static_cast<int>(std::min<std::int64_t>(left, 3600 * 1000));
-}
+constexpr int kLongestMs = 3600 * 1000;
 
 }  // namespace
 
@@ -96,7 +92,7 @@ void EventLoop::run_posted() {
 Status EventLoop::run_once(Deadline by) {
   std::array<epoll_event, 64> events;
   const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                             wait_milliseconds(by));
+                             transport::poll_timeout(RealClock().now(), by.when(), kLongestMs));
   if (n < 0) return errno == EINTR ? Status{} : errno_error("epoll");
   for (int i = 0; i < n; ++i) {
     const std::uint64_t packed = events[static_cast<std::size_t>(i)].data.u64;
