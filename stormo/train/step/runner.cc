@@ -377,10 +377,4 @@ Status Runner::update(const Action& action) {
   return {};
 }
 
-StepRate Runner::rate() const {
-  const double loss =
-      outcome_.samples > 0 ? outcome_.loss_sum / static_cast<double>(outcome_.samples) : 0;
-  return {.lr = batch_->learning_rate, .gradient_scale = gradient_scale_, .loss = loss};
-}
-
 }  // namespace stormo::train

@@ -29,6 +29,7 @@ struct StepOutcome {
   double loss_sum = 0;
   std::int64_t samples = 0;  ///< of whose loss this rank knows, may be 0
   bool skipped = false;      ///< no update, on any rank: a gradient overflowed in float16
+  double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
 };
 
 /// Which actions that are not for every step a step does. A period of n steps, n being
@@ -143,7 +144,7 @@ class Runner {
   Status norm(const plan::Action& action);
   Status unscale(const plan::Action& action);
   Status clip(const plan::Action& action);
-  StepRate rate() const;
+  StepRate rate() const { return {batch_->learning_rate, gradient_scale_, outcome_.mean_loss()}; }
   Status update(const plan::Action& action);
   /// Of the parameters for the present batch; see Event::weights.
   std::int64_t version() const { return batch_->weights ? batch_->weights->number : -1; }
