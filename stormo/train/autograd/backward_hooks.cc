@@ -15,20 +15,46 @@ namespace autograd = torch::autograd;
 using Accumulator =
     decltype(autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
 
-class AfterNode final : public autograd::FunctionPostHook {
+}  // namespace
+
+/// A gradient was accumulated.
+class BackwardHooks::OnGradient final : public autograd::FunctionPostHook {
  public:
-  explicit AfterNode(std::function<void()> callback) : callback_(std::move(callback)) {}
+  OnGradient(BackwardHooks& hooks, std::size_t index) : hooks_(hooks), index_(index) {}
   autograd::variable_list operator()(const autograd::variable_list& outputs,
                                      const autograd::variable_list&) override {
-    callback_();
+    if (!hooks_.enabled_) return outputs;
+    if (const auto id = hooks_.pass_.lock()) {
+      if (*id != autograd::get_current_graph_task_id()) hooks_.events_.nested();
+    } else {
+      if (hooks_.open_) hooks_.events_.abandoned();
+      hooks_.open_ = true;
+      hooks_.follow_current_pass();
+    }
+    hooks_.events_.ready(index_);
     return outputs;
   }
 
  private:
-  std::function<void()> callback_;
+  BackwardHooks& hooks_;
+  const std::size_t index_;
 };
 
-}  // namespace
+/// The node of an outer pass is done, in which an inner one ended.
+class BackwardHooks::AfterInnerPass final : public autograd::FunctionPostHook {
+ public:
+  explicit AfterInnerPass(BackwardHooks& hooks) : hooks_(hooks) {}
+  autograd::variable_list operator()(const autograd::variable_list& outputs,
+                                     const autograd::variable_list&) override {
+    const bool first = std::exchange(armed_, false);
+    if (first && hooks_.open_ && hooks_.pass_.expired()) hooks_.follow_current_pass();
+    return outputs;
+  }
+
+ private:
+  BackwardHooks& hooks_;
+  bool armed_ = true;
+};
 
 struct BackwardHooks::Hooks {
   struct Hook {
@@ -73,23 +99,11 @@ bool BackwardHooks::renew() {
     Accumulator node = autograd::impl::grad_accumulator(hook.parameter);
     if (node == hook.node) continue;
     hook.remove();
-    hook.key = node->add_post_hook(std::make_unique<AfterNode>([this, i] { on_gradient(i); }));
+    hook.key = node->add_post_hook(std::make_unique<OnGradient>(*this, i));
     hook.node = std::move(node);
     any = true;
   }
   return any;
-}
-
-void BackwardHooks::on_gradient(std::size_t index) {
-  if (!enabled_) return;
-  if (const auto id = pass_.lock()) {
-    if (*id != autograd::get_current_graph_task_id()) events_.nested();
-  } else {
-    if (open_) events_.abandoned();
-    open_ = true;
-    follow_current_pass();
-  }
-  events_.ready(index);
 }
 
 void BackwardHooks::follow_current_pass() {
@@ -109,9 +123,7 @@ void BackwardHooks::on_end_of_pass() {
   // Still inside a node of an outer pass: its end is the end. There is no way to reach that pass
   // from here, but once the node is done.
   events_.nested();
-  outer->add_post_hook(std::make_unique<AfterNode>([this, armed = true]() mutable {
-    if (std::exchange(armed, false) && open_ && pass_.expired()) follow_current_pass();
-  }));
+  outer->add_post_hook(std::make_unique<AfterInnerPass>(*this));
 }
 
 }  // namespace stormo::train

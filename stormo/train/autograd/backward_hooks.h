@@ -49,8 +49,9 @@ class BackwardHooks {
 
  private:
   struct Hooks;
+  class OnGradient;
+  class AfterInnerPass;
   void unhook();
-  void on_gradient(std::size_t index);
   void follow_current_pass();
   void on_end_of_pass();
 
