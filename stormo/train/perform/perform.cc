@@ -20,22 +20,27 @@ comm::ReduceOp op_of(analysis::Combine combine) {
   return comm::ReduceOp::kSum;
 }
 
-comm::Request request_of(const analysis::Collective& what, const Operands& where) {
-  comm::Request out{.kind = comm::kind_of(what.goal), .in = where.in, .out = where.out};
-  out.reduction = op_of(what.combine);
-  out.root = what.root;
-  out.weight = where.weight;
-  out.total_weight = where.total_weight;
-  out.algorithm = what.algorithm;
+comm::Request request_at(const analysis::Collective& what, const Operands& where) {
+  comm::Request out = request_of(what);
+  out.in = where.in;
+  out.out = where.out;
   out.encoding = where.encoding;
   return out;
 }
 
 }  // namespace
 
+comm::Request request_of(const analysis::Collective& what) {
+  comm::Request out{.kind = comm::kind_of(what.goal)};
+  out.reduction = op_of(what.combine);
+  out.root = what.root;
+  out.algorithm = what.algorithm;
+  return out;
+}
+
 Status perform_transfer(comm::Communicator& ranks, const analysis::Collective& what,
                         const Operands& where) {
-  comm::Request request = request_of(what, where);
+  comm::Request request = request_at(what, where);
   if (!what.of_neighbours) return ranks.run(request, Deadline::never());
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.size()));
   for (const int r : analysis::ring_neighbours(ranks.size(), ranks.rank())) {
@@ -48,7 +53,7 @@ Status perform_transfer(comm::Communicator& ranks, const analysis::Collective& w
 comm::Work start_transfer(comm::Communicator& ranks, const analysis::Collective& what,
                           const Operands& where) {
   STORMO_CHECK(!what.of_neighbours, "what neighbours exchange is not started");
-  return ranks.submit(request_of(what, where));
+  return ranks.submit(request_at(what, where));
 }
 
 Status add_up(comm::Communicator& ranks, std::span<double> numbers) {

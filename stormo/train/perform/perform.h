@@ -15,8 +15,6 @@ namespace stormo::train {
 /// Where the elements of a collective lie on this rank. Borrowed until it is complete.
 struct Operands {
   std::span<const comm::Buffer> in, out;
-  double weight = 1;                     ///< of this rank, in a weighted average
-  double total_weight = 0;               ///< of all ranks; 0: unknown
   comm::EncodedSum* encoding = nullptr;  ///< of a codec of blocks
 };
 
@@ -24,6 +22,10 @@ struct Operands {
 inline Operands in_place(std::span<const comm::Buffer> buffers) {
   return {.in = buffers, .out = buffers};
 }
+
+/// What the transfer says, as a request without addresses and weights, for steps that make it again
+/// and again. Not of neighbours. Borrows the name of the algorithm.
+comm::Request request_of(const analysis::Collective& what);
 
 /// Does what the transfer says. A collective of `ranks`; blocks.
 Status perform_transfer(comm::Communicator& ranks, const analysis::Collective& what,

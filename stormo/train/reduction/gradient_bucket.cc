@@ -45,11 +45,12 @@ torch::Tensor flat_tensor(comm::Communicator& world, std::int64_t count, torch::
 
 GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParameter> parameters,
                                analysis::Collective sum, std::optional<analysis::Collective> flags)
-    : world_(world),
-      parameters_(std::move(parameters)),
+    : parameters_(std::move(parameters)),
       sum_(std::move(sum)),
       flags_(std::move(flags)),
-      num_large_(sum_.in_place.size()) {
+      num_large_(sum_.in_place.size()),
+      shares_(parameters_.size()),
+      all_shares_(shares_) {
   throw_if_error(check(sum_, parameters_, flags_.has_value())
                      .within("gradients of '" + name() + "' and others"));
   const auto small = parameters_.begin() + static_cast<std::ptrdiff_t>(num_large_);
@@ -66,26 +67,32 @@ GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParam
     views_.push_back(flat_.narrow(0, offset, p->tensor.numel()).view(p->tensor.sizes()));
     offset += p->tensor.numel();
   }
+  const comm::Buffer rest = tensor::buffer_of(flat_);
+  for (std::size_t i = 0; i < num_large_; ++i) {
+    buffers_.push_back(rest);
+    buffers_.back().count = parameters_[i].tensor.numel();
+  }
+  if (rest.count > 0) buffers_.push_back(rest);
+  if (flags_) {
+    requests_.push_back(request_of(*flags_));
+    requests_.back().in = requests_.back().out = {&all_shares_, 1};
+  }
+  requests_.push_back(request_of(sum_));
+  requests_.back().in = requests_.back().out = buffers_;
+  requests_.back().encoding = encoded_.get();
 }
 
 torch::Tensor GradientBucket::flags() const {
   return flat_.narrow(0, 0, static_cast<std::int64_t>(parameters_.size()));
 }
 
-torch::Tensor GradientBucket::values() const {
-  const auto flags = flags_ ? 0 : static_cast<std::int64_t>(parameters_.size());
-  return flat_.narrow(0, flags, flat_.numel() - flags);
-}
-
-void GradientBucket::gather(double share) {
+std::span<const comm::Request> GradientBucket::gather(double weight, double total_weight) {
   const torch::NoGradGuard no_grad;
-  shares_.clear();
-  buffers_.clear();
   large_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const torch::Tensor& p = parameters_[i].tensor;
     const torch::Tensor& gradient = p.grad();
-    shares_.push_back(gradient.defined() ? 1 : 0);
+    shares_[i] = gradient.defined() ? 1 : 0;
     if (i >= num_large_) {
       torch::Tensor& view = views_[i - num_large_];
       if (gradient.defined()) {
@@ -103,24 +110,20 @@ void GradientBucket::gather(double share) {
       const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
       large_.push_back(dense.clone(torch::MemoryFormat::Contiguous));
     }
-    buffers_.push_back(tensor::buffer_of(large_.back()));
+    buffers_[i].data = large_.back().mutable_data_ptr();
   }
-  if (!flags_) {
-    flags().copy_(torch::from_blob(shares_.data(), flags().sizes(), torch::kFloat64));
-    buffers_.push_back(tensor::buffer_of(flat_));
-    return;
-  }
-  if (encoded_ != nullptr) {
-    torch::Tensor all = values();
-    if (share == 0) {
-      all.zero_();
-    } else {
-      all.mul_(share);
+  if (!flags_) flags().copy_(torch::from_blob(shares_.data(), flags().sizes(), torch::kFloat64));
+  if (encoded_ == nullptr) {
+    for (comm::Request& request : requests_) {
+      request.weight = weight;
+      request.total_weight = total_weight;
     }
+  } else {  // this rank's term of the average
+    const double share = total_weight > 0 ? weight / total_weight : 0;
+    share > 0 ? flat_.mul_(share) : flat_.zero_();
     for (double& s : shares_) s *= share;
   }
-  const torch::Tensor packed = values();
-  if (packed.numel() > 0) buffers_.push_back(tensor::buffer_of(packed));
+  return requests_;
 }
 
 void GradientBucket::scatter() {
@@ -145,59 +148,6 @@ void GradientBucket::scatter() {
                                            /*non_blocking=*/false, /*copy=*/true);
     }
   }
-  large_.clear();
-}
-
-Operands GradientBucket::operands(std::span<const comm::Buffer> buffers, comm::EncodedSum* encoding,
-                                  double weight, double total_weight) const {
-  Operands out = in_place(buffers);
-  out.encoding = encoding;
-  if (encoded_ != nullptr) return out;  // terms of the average already
-  out.weight = weight;
-  out.total_weight = total_weight;
-  return out;
-}
-
-Status GradientBucket::reduce(double weight, double total_weight) {
-  gather(total_weight > 0 ? weight / total_weight : 0);
-  const comm::Buffer shares(shares_);
-  if (flags_) {
-    const Operands flags = operands({&shares, 1}, nullptr, weight, total_weight);
-    STORMO_RETURN_IF_ERROR(perform_transfer(world_, *flags_, flags));
-  }
-  const Operands all = operands(buffers_, encoded_.get(), weight, total_weight);
-  STORMO_RETURN_IF_ERROR(perform_transfer(world_, sum_, all));
-  scatter();
-  return {};
-}
-
-void GradientBucket::start(double weight, double total_weight) {
-  gather(total_weight > 0 ? weight / total_weight : 0);
-  const comm::Buffer shares(shares_);
-  if (flags_) {
-    const Operands flags = operands({&shares, 1}, nullptr, weight, total_weight);
-    work_.push_back(start_transfer(world_, *flags_, flags));
-  }
-  const Operands all = operands(buffers_, encoded_.get(), weight, total_weight);
-  work_.push_back(start_transfer(world_, sum_, all));
-}
-
-Status GradientBucket::wait() {
-  Status outcome;
-  for (comm::Work& work : std::exchange(work_, {})) {
-    if (const Status one = work.wait(); outcome.ok()) outcome = one;
-  }
-  return outcome;
-}
-
-Status GradientBucket::finish() {
-  STORMO_RETURN_IF_ERROR(wait());
-  scatter();
-  return {};
-}
-
-void GradientBucket::abandon() {
-  (void)wait();
   large_.clear();
 }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,46 +40,37 @@ class GradientBucket {
                  analysis::Collective sum, std::optional<analysis::Collective> flags);
   GradientBucket(const GradientBucket&) = delete;
 
-  /// A collective; blocks. Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r). Runs on
-  /// the caller's thread. `total_weight`: sum(weight_r) if all ranks know it, else 0; a codec of
-  /// blocks needs it.
-  Status reduce(double weight, double total_weight);
-  /// The same asynchronously. From start() to finish() the gradients must not be read or written.
-  void start(double weight, double total_weight);
-  Status finish();
+  /// Copies flags and small values into the flat buffer; the large ones as they will be reduced.
+  /// Returns the requests, to be made in this order, that replace each gradient g by
+  /// sum(weight_r * g_r) / sum(weight_r). From here to scatter() the gradients must not be read or
+  /// written. `total_weight`: sum(weight_r) if all ranks know it, else 0; a codec of blocks needs
+  /// it.
+  std::span<const comm::Request> gather(double weight, double total_weight);
+  /// When they are complete: the averages back into the gradients; drops what no rank has.
+  void scatter();
+  /// Instead of scatter(): the averages are lost.
+  void forget() { large_.clear(); }
   /// Of a codec of blocks; else null.
   comm::EncodedSum* encoded() { return encoded_.get(); }
   /// Of its first parameter.
   const std::string& name() const { return parameters_.front().name; }
-  /// Waits for the reduction that start() began, without copying results back.
-  void abandon();
 
  private:
-  /// Flags and small values into the flat buffer; the large ones as they will be reduced. With a
-  /// codec of blocks this rank's term of the average: its `share` of the weights times the
-  /// gradient.
-  void gather(double share);
-  /// The averages back into the gradients; drops what no rank has.
-  void scatter();
   torch::Tensor flags() const;
-  torch::Tensor values() const;
-  Operands operands(std::span<const comm::Buffer> buffers, comm::EncodedSum* encoding,
-                    double weight, double total_weight) const;
-  Status wait();
 
-  comm::Communicator& world_;
   std::vector<NamedParameter> parameters_;  // those in place first
   analysis::Collective sum_;
   std::optional<analysis::Collective> flags_;  // if they do not travel in flat_
   std::size_t num_large_;                      // in place
   torch::Tensor flat_;  // flags, unless they travel apart, then the values of the packed ones
-  std::vector<torch::Tensor> views_;   // of the packed ones, shaped
-  std::vector<torch::Tensor> large_;   // the gradients, or copies of those that must not be written
-  std::vector<comm::Buffer> buffers_;  // of the sum
+  std::vector<torch::Tensor> views_;  // of the packed ones, shaped
+  std::vector<torch::Tensor> large_;  // the gradients, or copies of those that must not be written
   // by parameter: the share of the weights that has a gradient
   std::vector<double> shares_;
+  comm::Buffer all_shares_;
+  std::vector<comm::Buffer> buffers_;          // of the sum: of the large ones, and of flat_
   std::unique_ptr<comm::EncodedSum> encoded_;  // of a codec of blocks; else null
-  std::vector<comm::Work> work_;
+  std::vector<comm::Request> requests_;        // of the flags, if they travel apart, and the sum
 };
 
 }  // namespace stormo::train

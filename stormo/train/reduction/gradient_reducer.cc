@@ -91,7 +91,7 @@ void GradientReducer::set_plan(const plan::StepPlan& plan) {
   for (auto& [key, values] : residuals()) kept_[key] = values;
   parts_.clear();
   started_ = 0;
-  complete_.set_plan(plan, parameters_.size());
+  terms_ = terms_of_gradients(plan, parameters_.size());
   count_.reset();
   std::vector<std::size_t> numbers;
   for (std::size_t next = 0; const plan::ParameterShape* p : flatten(plan.model)) {
@@ -144,52 +144,45 @@ GradientReducer::Part GradientReducer::part_of_plan(const plan::StepPlan& plan, 
   return part;
 }
 
-bool GradientReducer::can_start_early() const {
-  return world_.size() > 1 &&
-         std::ranges::any_of(parts_, [](const Part& p) { return p.action.asynchronous; });
+void GradientReducer::observe_backward() {
+  hooks_.reset();
+  const bool any = std::ranges::any_of(parts_, [](const Part& p) { return p.action.asynchronous; });
+  if (!any || world_.size() == 1) return;
+  std::vector<torch::Tensor> tensors;
+  for (const NamedParameter& p : parameters_) tensors.push_back(p.tensor);
+  hooks_ = std::make_unique<BackwardHooks>(
+      tensors, BackwardHooks::Events{.ready = [this](std::size_t i) { ready(i); },
+                                     .nested = [this] { defer(); },
+                                     .end = [] {},
+                                     .abandoned = [this] { abandon(); }});
+}
+
+void GradientReducer::begin_backward(bool last) {
+  if (hooks_ == nullptr) return;
+  hooks_->enable(last);
+  if (last) hooks_->renew();
 }
 
 void GradientReducer::ready(std::size_t index) {
   // Whoever announces a gradient still holds it, so its part has to wait for the next
   // announcement: then it may be written where it lies.
-  start_full_parts();
+  while (next_is_full()) throw_if_error(start_next());
   const std::size_t k = part_of_[index];
   if (k == parts_.size()) return;
-  const auto state = complete_.add(index);
-  if (state == CompleteGradients::State::kAgain) {
-    if (k >= started_) return;
+  const int missing = --missing_[index];
+  if (missing == 0) --parts_[k].missing;
+  if (missing < 0 && k < started_) {
     throw Error(invalid_argument(
         "the gradient of '" + parameters_[index].name +
         "' changed after its bucket was sent: it is used by several checkpointed parts of the "
         "model; reduce at the end of backward (Overlap::at_the_end())"));
   }
-  if (state == CompleteGradients::State::kComplete) --parts_[k].missing;
 }
 
-void GradientReducer::start_full_parts() {
-  if (held_ || world_.size() == 1) return;
-  if (count_ && !total_asked_) return;
-  while (started_ < parts_.size() && parts_[started_].missing == 0 &&
-         parts_[started_].action.asynchronous) {
-    throw_if_error(start_next());
-  }
-}
-
-Status GradientReducer::start(Part& part) {
-  ++started_;
-  if (world_.size() == 1) return {};  // the average over one rank, bit for bit
-  if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
-  double total = total_asked_ ? total_weight_ : 0;
-  if (!total_asked_ && row_of(part.action.codec).in_blocks()) {
-    STORMO_ASSIGN_OR_RETURN(total, sum_of_weights());
-  }
-  if (!part.action.asynchronous) {
-    for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->reduce(weight_, total));
-    return reduce_tables(part);
-  }
-  for (const auto& bucket : part.buckets) bucket->start(weight_, total);
-  part.under_way = true;
-  return {};
+bool GradientReducer::next_is_full() const {
+  const bool may_start = !held_ && world_.size() > 1 && (!count_ || total_asked_);
+  return may_start && started_ < parts_.size() && parts_[started_].missing == 0 &&
+         parts_[started_].action.asynchronous;
 }
 
 Status GradientReducer::count(bool asynchronous) {
@@ -217,16 +210,27 @@ Status GradientReducer::perform(const plan::Action& action) {
 }
 
 Status GradientReducer::start_next() {
-  Part& next = parts_[started_];
-  STORMO_RETURN_IF_ERROR(start(next));
-  if (done_) done_(next.action);
+  Part& part = parts_[started_++];
+  if (world_.size() > 1) {  // else they are the average, bit for bit
+    if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
+    double total = total_asked_ ? total_weight_ : 0;
+    if (!total_asked_ && row_of(part.action.codec).in_blocks()) {
+      STORMO_ASSIGN_OR_RETURN(total, sum_of_weights());
+    }
+    part.under_way = true;
+    for (const auto& bucket : part.buckets) {
+      for (const comm::Request& request : bucket->gather(weight_, total)) {
+        if (part.action.asynchronous) {
+          part.work.push_back(world_.submit(request));
+        } else {
+          STORMO_RETURN_IF_ERROR(world_.run(request, Deadline::never()));
+        }
+      }
+    }
+    if (!part.action.asynchronous) STORMO_RETURN_IF_ERROR(finish(part.range, {}));
+  }
+  if (done_) done_(part.action);
   return {};
-}
-
-Status GradientReducer::finish(Part& part) {
-  if (!std::exchange(part.under_way, false)) return {};
-  for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->finish());
-  return reduce_tables(part);
 }
 
 Result<double> GradientReducer::sum_of_weights() {
@@ -236,7 +240,6 @@ Result<double> GradientReducer::sum_of_weights() {
 }
 
 Status GradientReducer::reduce_tables(const Part& part) {
-  if (part.tables.empty()) return {};
   double total = total_weight_;
   if (!total_asked_) {
     STORMO_ASSIGN_OR_RETURN(total, sum_of_weights());
@@ -253,19 +256,25 @@ Status GradientReducer::finish(const ParameterRange& range, const Averaged& aver
     const ParameterRange common{std::max(part.range.first, range.first),
                                 std::min(part.range.last, range.last)};
     if (common.first >= common.last) continue;
-    STORMO_RETURN_IF_ERROR(finish(part));
-    STORMO_RETURN_IF_ERROR(averaged(common));
+    if (std::exchange(part.under_way, false)) {
+      Status outcome;
+      for (comm::Work& work : std::exchange(part.work, {})) {
+        if (const Status one = work.wait(); outcome.ok()) outcome = one;
+      }
+      STORMO_RETURN_IF_ERROR(outcome);
+      for (const auto& bucket : part.buckets) bucket->scatter();
+      if (!part.tables.empty()) STORMO_RETURN_IF_ERROR(reduce_tables(part));
+    }
+    if (averaged) STORMO_RETURN_IF_ERROR(averaged(common));
   }
   return {};
 }
 
-Status GradientReducer::finish() {
-  return finish({0, parameters_.size()}, [](const ParameterRange&) { return Status(); });
-}
+Status GradientReducer::finish() { return finish({0, parameters_.size()}, {}); }
 
 void GradientReducer::next_pass() {
   for (Part& part : parts_) part.missing = part.range.last - part.range.first;
-  complete_.next_pass();
+  missing_ = terms_;
   started_ = 0;
   held_ = false;
   total_asked_ = false;
@@ -287,8 +296,9 @@ Status GradientReducer::reduce() {
 
 void GradientReducer::abandon() {
   for (Part& part : parts_) {
-    if (!std::exchange(part.under_way, false)) continue;
-    for (const auto& bucket : part.buckets) bucket->abandon();
+    part.under_way = false;
+    for (comm::Work& work : std::exchange(part.work, {})) static_cast<void>(work.wait());
+    for (const auto& bucket : part.buckets) bucket->forget();
   }
   if (total_asked_ && world_.size() > 1) static_cast<void>(total_known_.wait());
   next_pass();

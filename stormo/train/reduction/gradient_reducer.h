@@ -11,6 +11,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/train/autograd/backward_hooks.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/reduction/complete_gradients.h>
@@ -50,8 +51,11 @@ class GradientReducer {
   void keep_residuals(TensorMap kept) { kept_ = std::move(kept); }
   /// Called for actions that start before perform() is called for them.
   void on_done(DoneAction done) { done_ = std::move(done); }
-  /// Whether the plan has asynchronous actions.
-  bool can_start_early() const;
+  /// From now on asynchronous actions start during backward passes, as soon as their gradients are
+  /// complete. Installs no hooks if the plan has none. To be called again after set_plan().
+  void observe_backward();
+  /// Called before a backward that is observed. Reductions start during it only if `last`.
+  void begin_backward(bool last);
 
   /// Weight of this rank's gradients in the following passes.
   void set_weight(double weight) { weight_ = weight; }
@@ -92,17 +96,17 @@ class GradientReducer {
     ParameterRange range;
     std::vector<std::unique_ptr<GradientBucket>> buckets;  ///< one for each element type
     std::vector<NamedParameter> tables;                    ///< with sparse gradients
-    std::size_t missing = 0;  ///< gradients that are not ready in this pass
+    std::size_t missing = 0;       ///< gradients that are not ready in this pass
+    std::vector<comm::Work> work;  ///< what is under way of it
     bool under_way = false;
   };
   /// `numbers`: by number in the plan, that in the list.
   Part part_of_plan(const plan::StepPlan& plan, std::size_t action,
                     const std::vector<std::size_t>& numbers);
-  void start_full_parts();
+  /// Whether the next action may start before perform() is called for it.
+  bool next_is_full() const;
   Status start_next();
-  Status start(Part& part);
   Status count(bool asynchronous);
-  Status finish(Part& part);
   Result<double> sum_of_weights();
   Status reduce_tables(const Part& part);
 
@@ -115,9 +119,10 @@ class GradientReducer {
   std::vector<Part> parts_;
   /// Residuals of parts that this plan does not have; a later one may.
   TensorMap kept_;
-  std::vector<std::size_t> part_of_;  // by parameter; parts_.size(): none
-  CompleteGradients complete_;
-  std::size_t started_ = 0;  // parts of this pass
+  std::unique_ptr<BackwardHooks> hooks_;  // null: nothing is observed
+  std::vector<std::size_t> part_of_;      // by parameter; parts_.size(): none
+  std::vector<int> terms_, missing_;      // by parameter: terms of its gradient, and those to come
+  std::size_t started_ = 0;               // parts of this pass
   bool held_ = false;
   double weight_ = 1;
   double total_weight_ = 0;  // of this pass, once known

@@ -27,7 +27,7 @@ void EarlyPush::set_plan(const plan::StepPlan& plan) {
   if (!is_early || std::ranges::none_of(shards_, [](const auto& s) { return s->is_remote(); })) {
     return;
   }
-  complete_.set_plan(plan, served_.parameters().size());
+  missing_ = terms_ = terms_of_gradients(plan, served_.parameters().size());
   std::vector<torch::Tensor> tensors;
   for (const NamedParameter& p : served_.parameters()) tensors.push_back(p.tensor);
   hooks_ = std::make_unique<BackwardHooks>(
@@ -46,7 +46,7 @@ void EarlyPush::begin_backward(bool last) {
 void EarlyPush::next_pass() {
   defer();
   held_ = false;
-  complete_.next_pass();
+  missing_ = terms_;
   for (OfShard& shard : of_shard_) {
     for (server::PushedPiece& piece : shard.pieces) piece.is_sent = false;
   }
@@ -54,9 +54,9 @@ void EarlyPush::next_pass() {
 
 // What was sent and has changed is sent again by the push.
 void EarlyPush::ready(std::size_t index) {
-  const auto state = complete_.add(index);
-  if (state == CompleteGradients::State::kMore) return;
-  if (state == CompleteGradients::State::kAgain) {
+  const int missing = --missing_[index];
+  if (missing > 0) return;
+  if (missing < 0) {
     defer();
     for (const ServedParameters::Slice& at : served_.slices(index)) {
       of_shard_[at.shard].pieces[at.piece].is_sent = false;

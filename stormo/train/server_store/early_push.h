@@ -45,7 +45,7 @@ class EarlyPush {
   const ServedParameters& served_;
   const std::vector<std::unique_ptr<server::Shard>>& shards_;
   const std::vector<std::uint64_t>& sequence_;
-  CompleteGradients complete_;
+  std::vector<int> terms_, missing_;      // by parameter: terms of its gradient, and those to come
   std::unique_ptr<BackwardHooks> hooks_;  // null: nothing is sent early
   bool held_ = false;                     // until the end of the pass: gradients may still change
   std::vector<OfShard> of_shard_;

@@ -14,7 +14,8 @@ HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOption
       optimizer_(options, parameters, shared_.owned(),
                  [&host = shared_.host()](std::span<double> v) { return add_up(host, v); }) {
   if (groups.world().cross_size() == 1) return;
-  between_hosts_ = std::make_unique<BackwardReducer>(groups.world(), parameters);
+  between_hosts_ = std::make_unique<GradientReducer>(groups.world(), parameters);
+  between_hosts_->on_done([this](const plan::Action& a) { done(a); });
 }
 
 void HostSharedStore::begin_backward(bool last) {
@@ -22,13 +23,15 @@ void HostSharedStore::begin_backward(bool last) {
 }
 
 void HostSharedStore::set_plan(const plan::StepPlan& plan) {
-  if (between_hosts_) between_hosts_->set_plan(plan, [this](const plan::Action& a) { done(a); });
+  if (!between_hosts_) return;
+  between_hosts_->set_plan(plan);
+  between_hosts_->observe_backward();
 }
 
 Status HostSharedStore::perform(const plan::Action& action, double weight) {
   if (!row_of(action.kind).barrier) {
-    between_hosts_->reducer().set_weight(weight);
-    return between_hosts_->reducer().perform(action);
+    between_hosts_->set_weight(weight);
+    return between_hosts_->perform(action);
   }
   const bool gradients = places(action, plan::Value::kGradients, plan::Placement::kShared);
   STORMO_RETURN_IF_ERROR(gradients ? shared_.publish(weight) : shared_.release());
@@ -38,14 +41,14 @@ Status HostSharedStore::perform(const plan::Action& action, double weight) {
 
 Result<double> HostSharedStore::gradient_norm() {
   if (!between_hosts_) return optimizer_.gradient_norm(shared_.gradients());
-  STORMO_RETURN_IF_ERROR(between_hosts_->reducer().finish());
+  STORMO_RETURN_IF_ERROR(between_hosts_->finish());
   return optimizer_.gradient_norm();
 }
 
 Status HostSharedStore::update(const ParameterRange& all, const StepRate& rate) {
   if (!between_hosts_) return optimizer_.step(rate, shared_.gradients());
   // others of this host may still read parameters in their backward until all has been averaged
-  GradientReducer& reducer = between_hosts_->reducer();
+  GradientReducer& reducer = *between_hosts_;
   if (shared_.host().size() > 1) {
     STORMO_RETURN_IF_ERROR(reducer.finish());
     return optimizer_.step(rate, all.first, all.last);
@@ -56,7 +59,7 @@ Status HostSharedStore::update(const ParameterRange& all, const StepRate& rate) 
 }
 
 void HostSharedStore::zero_grad() {
-  if (between_hosts_) between_hosts_->reducer().next_pass();
+  if (between_hosts_) between_hosts_->next_pass();
   optimizer_.zero_grad();
 }
 

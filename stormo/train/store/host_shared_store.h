@@ -7,7 +7,7 @@
 
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
-#include <stormo/train/reduction/backward_reducer.h>
+#include <stormo/train/reduction/gradient_reducer.h>
 #include <stormo/train/store/host_shared_parameters.h>
 #include <stormo/train/world/axis_groups.h>
 
@@ -33,17 +33,17 @@ class HostSharedStore final : public ParameterStore {
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
   TensorMap residuals() const override {
-    return between_hosts_ ? between_hosts_->reducer().residuals() : TensorMap();
+    return between_hosts_ ? between_hosts_->residuals() : TensorMap();
   }
   void keep_residuals(TensorMap kept) override {
-    if (between_hosts_) between_hosts_->reducer().keep_residuals(std::move(kept));
+    if (between_hosts_) between_hosts_->keep_residuals(std::move(kept));
   }
 
  private:
   bool saves_;  // this host's copy is the one that is saved
   HostSharedParameters shared_;
   FusedOptimizer optimizer_;
-  std::unique_ptr<BackwardReducer> between_hosts_;  // null on one host
+  std::unique_ptr<GradientReducer> between_hosts_;  // null on one host
 };
 
 }  // namespace stormo::train

@@ -18,10 +18,12 @@ void ReplicatedStore::set_plan(const plan::StepPlan& plan) {
   }
   comm::Communicator& ranks = *groups_.over(first->axes).take_or_throw();
   if (std::exchange(ranks_, &ranks) != &ranks) {
-    replicas_ = std::make_unique<BackwardReducer>(ranks, optimizer_->parameters());
-    replicas_->reducer().keep_residuals(std::exchange(kept_, {}));
+    replicas_ = std::make_unique<GradientReducer>(ranks, optimizer_->parameters());
+    replicas_->on_done([this](const plan::Action& a) { done(a); });
+    replicas_->keep_residuals(std::exchange(kept_, {}));
   }
-  replicas_->set_plan(plan, [this](const plan::Action& a) { done(a); });
+  replicas_->set_plan(plan);
+  replicas_->observe_backward();
 }
 
 void ReplicatedStore::begin_backward(bool last) {
@@ -29,13 +31,11 @@ void ReplicatedStore::begin_backward(bool last) {
 }
 
 Status ReplicatedStore::perform(const plan::Action& action, double weight) {
-  replicas_->reducer().set_weight(weight);
-  return replicas_->reducer().perform(action);
+  replicas_->set_weight(weight);
+  return replicas_->perform(action);
 }
 
-Status ReplicatedStore::finish_averages() {
-  return replicas_ ? replicas_->reducer().finish() : Status();
-}
+Status ReplicatedStore::finish_averages() { return replicas_ ? replicas_->finish() : Status(); }
 
 Result<double> ReplicatedStore::gradient_norm() {
   STORMO_RETURN_IF_ERROR(finish_averages());
@@ -46,13 +46,13 @@ Result<double> ReplicatedStore::gradient_norm() {
 Status ReplicatedStore::update(const ParameterRange& range, const StepRate& rate) {
   if (sums_norms_) STORMO_RETURN_IF_ERROR(finish_averages());
   if (!replicas_ || sums_norms_) return optimizer_->step(rate, range.first, range.last);
-  return replicas_->reducer().finish(range, [&](const ParameterRange& averaged) {
+  return replicas_->finish(range, [&](const ParameterRange& averaged) {
     return optimizer_->step(rate, averaged.first, averaged.last);
   });
 }
 
 void ReplicatedStore::zero_grad() {
-  if (replicas_) replicas_->reducer().next_pass();
+  if (replicas_) replicas_->next_pass();
   optimizer_->zero_grad();
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <stormo/train/parameters/parameter_store.h>
-#include <stormo/train/reduction/backward_reducer.h>
+#include <stormo/train/reduction/gradient_reducer.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
@@ -23,9 +23,7 @@ class ReplicatedStore final : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override;
   void zero_grad() override;
   Optimizer& optimizer() override { return *optimizer_; }
-  TensorMap residuals() const override {
-    return replicas_ ? replicas_->reducer().residuals() : TensorMap();
-  }
+  TensorMap residuals() const override { return replicas_ ? replicas_->residuals() : TensorMap(); }
   void keep_residuals(TensorMap kept) override { kept_ = std::move(kept); }
   /// Waits for all averages of a step.
   Status finish_averages();
@@ -34,7 +32,7 @@ class ReplicatedStore final : public ParameterStore {
   const AxisGroups& groups_;
   std::unique_ptr<Optimizer> optimizer_;
   comm::Communicator* ranks_ = nullptr;        // of the reductions
-  std::unique_ptr<BackwardReducer> replicas_;  // null: the plan reduces nothing
+  std::unique_ptr<GradientReducer> replicas_;  // null: the plan reduces nothing
   TensorMap kept_;                             // residuals for `replicas_`
   bool sums_norms_ = false;                    // an update is a collective
 };
