@@ -4,7 +4,7 @@
 #include <cli/commands.h>
 #include <cli/doctor/torch_facts.h>
 #include <cli/own_program.h>
-#include <cli/strads/train.h>
+#include <cli/strads/program.h>
 #include <cli/train/arguments.h>
 #include <cli/train/check.h>
 

@@ -1,11 +1,13 @@
 // The words of `stormo strads`.
+#include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 
-#include <cli/commands.h>
+#include <cli/number_check.h>
 #include <cli/recipe_file.h>
 #include <cli/strads/program.h>
-#include <cli/strads/train.h>
 
 namespace stormo::cli {
 namespace {
@@ -36,6 +38,58 @@ constexpr double kNetThreshold = 0.5;
 
 }  // namespace
 
+Need from(std::int64_t least, std::int64_t most) {
+  return {[least, most](double v) {
+            return v >= static_cast<double>(least) && v <= static_cast<double>(most);
+          },
+          fmt::format("is not from {} to {}", least, most)};
+}
+
+Need above_zero() {
+  return {[](double v) { return v > 0 && std::isfinite(v); }, "is not a number greater than 0"};
+}
+
+void add_common(CLI::App& command, StradsArguments& a, const char* seeded) {
+  a.add(command, "--seed", a.schedule.seed, seeded)->check(at_least(0));
+  command.add_flag("--json", a.json, "One JSON object per judgement on stdout, and one at the end");
+  command.add_flag("--dry-run", a.dry_run, "Print the plan of a round, start nothing");
+  auto* simulated = a.add(command, "--virtual", a.virtual_workers,
+                          "Number of workers in virtual time, in one process", from(1, 1024));
+  for (CLI::Option* option :
+       add_virtual_time(command, a.time, "Virtual time of a worker for its part of a block",
+                        "Virtual time of a message, each way")) {
+    option->needs(simulated);
+  }
+  add_stragglers(command, a.time)->needs(simulated);
+  add_launch_flags(command, a.launch);
+}
+
+void add_schedule(CLI::App& command, StradsArguments& a, const char* block, const char* in_turn,
+                  const char* every) {
+  const auto of_block = [block](const char* text) {
+    return fmt::format(fmt::runtime(text), block);
+  };
+  auto* cyclic = a.add(command, "--cyclic", a.cyclic, fmt::format("No draws: {}", in_turn));
+  a.add(command, "--round", a.schedule.round, of_block("Most {}s in a round"),
+        from(1, kMostNumber));
+  auto* threshold =
+      a.add(command, "--threshold", a.threshold,
+            of_block("Two {}s whose cosine is at or above this are not updated\nat the same time"),
+            {[](double v) { return v > 0 && v <= 1; }, "is not above 0 and at most 1"});
+  a.add(command, "--depth", a.schedule.depth, "Rounds that may be in flight besides the oldest one",
+        from(0, 1024));
+  auto* base_weight = a.add(command, "--base-weight", a.schedule.base_weight,
+                            of_block("A {} is drawn by its last change plus this"), above_zero());
+  a.add(command, "--no-priority", a.no_priority, of_block("Draw all {}s with equal weights"))
+      ->excludes(cyclic)
+      ->excludes(base_weight->excludes(cyclic));
+  a.add(command, "--no-check", a.no_check, "Do not look for conflicts")
+      ->excludes(cyclic)
+      ->excludes(threshold->excludes(cyclic));
+  a.add(command, "--every", a.every, fmt::format("Rounds between judgements; default: {}", every),
+        from(1, std::numeric_limits<std::int64_t>::max()));
+}
+
 void add_strads_train_arguments(CLI::App& command, Invocation& invocation,
                                 int (*run)(const StradsTrainArguments& a)) {
   command.footer(kTrainExamples);
@@ -65,8 +119,7 @@ void add_strads_command(CLI::App& app, Invocation& invocation) {
       app.add_subcommand("strads", "Update blocks of a model's variables by a schedule");
   strads->footer(kExamples);
   strads->require_subcommand(1);
-  add_lasso(*strads, invocation);
-  add_factorise(*strads, invocation);
+  add_numbers_programs(*strads, invocation);
   add_strads_train_arguments(
       *strads->add_subcommand("train", "Train a net by blocks of its parameters"), invocation,
       run_strads_train);

@@ -7,25 +7,97 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <cli/commands.h>
-#include <cli/strads/options.h>
+#include <cli/flag_values.h>
+#include <cli/simulate/options.h>
+#include <cli/train/arguments.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/protocol/strads/scheduler.h>
 #include <stormo/strads/loop.h>
 #include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {
 
-/// Where a program of `stormo strads` runs, or would.
+/// What a number must be, if anything, and what is said of another one: "--round: 0 is not from 1
+/// to 9".
+struct Need {
+  std::function<bool(double)> holds;
+  std::string otherwise;  ///< "is not from 1 to 9"
+};
+Need from(std::int64_t least, std::int64_t most);
+Need above_zero();
+inline constexpr std::int64_t kMostNumber = 2147483647;
+
+/// A word that counts for the results: what it must be, and what all ranks must have in common.
+struct CountingWord {
+  const char* flag;
+  std::variant<const bool*, const int*, const std::int64_t*, const std::uint64_t*, const double*,
+               const std::optional<int>*, const std::optional<std::int64_t>*>
+      value;
+  Need need;
+};
+
+/// The words that the programs of `stormo strads` have in common.
+struct StradsArguments {
+  StradsArguments() = default;
+  StradsArguments(const StradsArguments&) = delete;  // `counting` borrows the values
+  StradsArguments& operator=(const StradsArguments&) = delete;
+
+  LaunchFlags launch;
+  std::optional<int> virtual_workers;
+  VirtualTimeFlags time{.compute = "1us", .latency = "10us"};
+  std::string out;
+  bool json = false, dry_run = false;
+  protocol::ScheduleOptions schedule;  ///< without blocks, priority and rotation
+  double threshold = 0.1;
+  bool no_priority = false, no_check = false, cyclic = false;
+  std::optional<std::int64_t> every;  ///< rounds between judgements
+  std::vector<CountingWord> counting;
+
+  bool checks() const { return !no_check && !cyclic; }
+  template <class Value>
+  CLI::Option* add(CLI::App& command, const char* flag, Value& value, const std::string& help,
+                   Need need = {}) {
+    counting.push_back({flag, &value, std::move(need)});
+    if constexpr (std::is_same_v<Value, bool>) return command.add_flag(flag, value, help);
+    CLI::Option* option = command.add_option(flag, value, help);
+    return std::is_arithmetic_v<Value> ? option->capture_default_str() : option;
+  }
+};
+/// `seeded`: what --seed is of.
+void add_common(CLI::App& command, StradsArguments& a, const char* seeded);
+/// How blocks are chosen. `in_turn`: what --cyclic does; `every`: how many rounds by default.
+void add_schedule(CLI::App& command, StradsArguments& a, const char* block, const char* in_turn,
+                  const char* every);
+
+struct StradsTrainArguments : StradsArguments {
+  TrainArguments train;                ///< recipe, overrides, checkpoint, resume, overwrite
+  std::optional<std::int64_t> rounds;  ///< default: steps of the recipe
+  std::int64_t units = 1;              ///< see train::BlockTrainingOptions
+};
+/// Adds the words of `stormo strads train` to `command`; `run` makes its exit code of them.
+void add_strads_train_arguments(CLI::App& command, Invocation& invocation,
+                                int (*run)(const StradsTrainArguments& a));
+/// `stormo strads train`; returns the exit code.
+int run_strads_train(const StradsTrainArguments& a);
+/// For a process that launches ranks: checks, and prints a CheckedRun. Returns the exit code.
+int check_strads_train_run(const StradsTrainArguments& a);
+
+/// Where a program runs, or would.
 struct StradsJob {
   int workers = 1;        ///< ranks, or workers in virtual time
   int here = 1;           ///< processes of this host
   bool has_files = true;  ///< this process looks at what the run will write
 };
+/// The job that the words ask for.
+StradsJob job_of(const StradsArguments& a, Wrong& wrong);
 
 /// A program of `stormo strads`, as its words say, and a run of it.
 class StradsProgram {
@@ -44,14 +116,11 @@ class StradsProgram {
   virtual std::vector<comm::Fact> facts() const;
   /// Of a round of so many workers.
   virtual Result<plan::StepPlan> plan(int workers) = 0;
-  /// Joins the job, and has `run` do the rest, whose exit code it returns.
-  virtual int join(const transport::Rendezvous& place,
-                   const std::function<int(comm::Communicator&)>& run);
-  /// A collective: all until the first round, and until the group is left.
+  /// Joins the job; the group is there until leave().
+  virtual Result<comm::Communicator*> join(const transport::Rendezvous& place);
+  virtual Status leave();
+  /// A collective: all until the first round.
   virtual Status begin(comm::Communicator& world) = 0;
-  virtual void end() = 0;
-  /// Starts ranks; returns the exit code.
-  virtual int launch(const Invocation& invocation) const;
 
   // After begin().
   virtual strads::RoundsRun& rounds() = 0;
@@ -69,18 +138,27 @@ class StradsProgram {
   strads::LoopOptions loop;
   strads::LoopEvents events;
   int signal = 0;  ///< that has interrupted the run
+
+ protected:
+  /// What is wrong with the words that all programs have; in virtual time sets `simulated`. `rows`:
+  /// of the data; 0: not known.
+  void check_common(const StradsJob& job, std::int64_t rows, Wrong& wrong);
+  /// With --cyclic, rounds of `in_turn` blocks.
+  protocol::ScheduleOptions schedule_of(std::int64_t blocks, std::int64_t in_turn) const;
+
+  std::optional<protocol::VirtualWorkers> simulated;
+
+ private:
+  std::unique_ptr<comm::Communicator> world_;
 };
 
-/// Runs a program: launches its ranks, or is one of them, or all workers in virtual time. Prints
-/// what run_and_report() prints, and what went wrong, and returns the exit code. What is wrong or
-/// different before the first round is refused by all ranks together, and said once on each host.
-int run_program(StradsProgram& program, const Invocation& invocation);
+/// Runs a program: launches its ranks, or is one of them, or all workers in virtual time. Prints a
+/// line for each judgement, a summary, and what went wrong, and returns the exit code. What is
+/// wrong or different before the first round is refused by all ranks together, and said once on
+/// each host. `invocation`: by which ranks are started; null: they are not.
+int run_program(StradsProgram& program, const Invocation* invocation);
 
-/// Runs, and where it `speaks` prints a line for each judgement and a summary. False: it diverged.
-Result<bool> run_and_report(StradsProgram& program, bool speaks);
-
-/// Each adds a subcommand.
-void add_lasso(CLI::App& strads, Invocation& invocation);
-void add_factorise(CLI::App& strads, Invocation& invocation);
+/// Adds the subcommands lasso and factorise.
+void add_numbers_programs(CLI::App& strads, Invocation& invocation);
 
 }  // namespace stormo::cli

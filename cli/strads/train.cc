@@ -1,6 +1,4 @@
 // `stormo strads train`: a rank, or all workers in virtual time.
-#include <cli/strads/train.h>
-
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
@@ -14,7 +12,6 @@
 #include <cli/engine.h>
 #include <cli/output_path.h>
 #include <cli/strads/program.h>
-#include <cli/train/arguments.h>
 #include <cli/train/check.h>
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
@@ -63,18 +60,18 @@ class NetProgram final : public StradsProgram {
   void check(const StradsJob& job, Wrong& wrong) override;
   std::vector<comm::Fact> facts() const override;
   Result<plan::StepPlan> plan(int workers) override;
-  int join(const transport::Rendezvous& place,
-           const std::function<int(comm::Communicator&)>& run) override {
-    World world = stormo::init(join_world("stormo", place).take_or_throw(),
-                               static_cast<int>(parsed_.recipe.threads));
-    return run(world);
+  Result<comm::Communicator*> join(const transport::Rendezvous& place) override {
+    world_.emplace(stormo::init(join_world("stormo", place).take_or_throw(),
+                                static_cast<int>(parsed_.recipe.threads)));
+    return &world_->communicator();
   }
-  int launch(const Invocation&) const override {
-    return say_failed("strads train", kExitUsage, {"'stormo' starts ranks; this part of it is one"},
-                      false);
+  Status leave() override {
+    run_.reset();
+    noted_.reset();
+    world_.reset();
+    return {};
   }
   Status begin(comm::Communicator& world) override;
-  void end() override { run_.reset(); }
   strads::RoundsRun& rounds() override { return run_->rounds(); }
   Result<std::uint64_t> values_hash() override {
     return std::stoull(train::weights_hash(train::named_state(*task_.module)), nullptr, 16);
@@ -88,9 +85,6 @@ class NetProgram final : public StradsProgram {
   /// How blocks are cut and chosen, as flags: what a run that goes on must have in common with the
   /// one that it goes on from.
   std::string schedule_text() const;
-  protocol::ScheduleOptions schedule_of(std::int64_t blocks) const {
-    return schedule_options(a_, blocks, a_.schedule.round);
-  }
   train::BlockTrainingOptions training_options() const {
     return {.rate = options_.optimizer.lr,
             .batch = options_.global_batch,
@@ -103,14 +97,16 @@ class NetProgram final : public StradsProgram {
   train::TrainerOptions& options_;
   train::RecipeData data_;
   train::Task task_;
-  comm::Communicator* world_ = nullptr;
+  std::optional<World> world_;
   std::optional<train::StopSignal> noted_;  // without checkpoints signals end the process
   std::unique_ptr<train::BlockRun> run_;
 };
 
 void NetProgram::check(const StradsJob& job, Wrong& wrong) {
-  wrong = problems_of_rank(parsed_, a_.train, job.workers, /*look_at_files=*/false);
-  check_common(a_, job.workers, 0, wrong);
+  for (std::string& error : problems_of_rank(parsed_, a_.train, job.workers, false)) {
+    wrong.push_back(std::move(error));
+  }
+  check_common(job, 0, wrong);
   if (!parsed_.readable) return;
   for (std::string& error : train::check_block_recipe(parsed_)) wrong.push_back(std::move(error));
   const bool resumes = options_.resume;
@@ -161,7 +157,8 @@ Result<plan::StepPlan> NetProgram::plan(int workers) {
       const auto worker,
       train::BlockTraining::make(task_, *data_.train, training_options(), 0, workers));
   warn(parsed_.left_out);
-  return strads::round_plan(worker->variables(), workers, schedule_of(worker->blocks()), loop);
+  return strads::round_plan(worker->variables(), workers,
+                            schedule_of(worker->blocks(), a_.schedule.round), loop);
 }
 
 Status NetProgram::begin(comm::Communicator& world) {
@@ -175,17 +172,16 @@ Status NetProgram::begin(comm::Communicator& world) {
     STORMO_ASSIGN_OR_RETURN(auto task, train::make_task(parsed_.recipe, data_.preprocessing));
     tasks.push_back(std::move(task));
   }
-  Wrong none;
   STORMO_ASSIGN_OR_RETURN(
-      run_,
-      train::BlockRun::begin(world, std::move(tasks), *data_.train,
-                             {.train = options_,
-                              .blocks = training_options(),
-                              .schedule = [&](auto blocks) { return schedule_of(blocks); },
-                              .threshold = a_.checks() ? std::optional(a_.threshold) : std::nullopt,
-                              .loop = loop,
-                              .simulated = virtual_workers_of(a_, none),
-                              .schedule_text = schedule_text()}));
+      run_, train::BlockRun::begin(
+                world, std::move(tasks), *data_.train,
+                {.train = options_,
+                 .blocks = training_options(),
+                 .schedule = [&](auto blocks) { return schedule_of(blocks, a_.schedule.round); },
+                 .threshold = a_.checks() ? std::optional(a_.threshold) : std::nullopt,
+                 .loop = loop,
+                 .simulated = simulated,
+                 .schedule_text = schedule_text()}));
   const std::int64_t done = rounds().scheduler().rounds_done();
   if (done > loop.rounds) {
     return invalid_argument(fmt::format(
@@ -197,7 +193,6 @@ Status NetProgram::begin(comm::Communicator& world) {
       "{}: {} parameters in {} blocks, {} pairs in conflict; {} samples, {} of them in a round",
       options_.name, parameters, rounds().workers().first().blocks(), run_->pairs_in_conflict(),
       data_.train->size(), options_.global_batch);
-  world_ = &world;
   events.save = [this](bool last) { return run_->save(last); };
   if (noted_) {
     events.stops = [this]() -> Result<bool> {
@@ -237,7 +232,7 @@ std::string NetProgram::schedule_text() const {
 int run_strads_train(const StradsTrainArguments& a) {
   try {
     NetProgram program(a);
-    return run_program(program, {});
+    return run_program(program, nullptr);
   } catch (...) {
     return say_failed("strads train", train::failure_of_current_exception(), false);
   }
@@ -246,8 +241,7 @@ int run_strads_train(const StradsTrainArguments& a) {
 int check_strads_train_run(const StradsTrainArguments& a) {
   NetProgram program(a);
   Wrong wrong;
-  const int workers = workers_of(a, wrong);
-  program.check({.workers = workers}, wrong);
+  program.check(job_of(a, wrong), wrong);
   if (wrong.empty()) {
     const Status printed = print_checked_run({.checkpoint_directory = program.checkpoints()});
     if (printed.ok()) return kExitOk;

@@ -4,7 +4,7 @@
 
 #include <cli/own_program.h>
 #include <cli/place.h>
-#include <cli/strads/train.h>
+#include <cli/strads/program.h>
 #include <cli/torch_program.h>
 #include <cli/train/ask_check.h>
 

@@ -1,0 +1,374 @@
+// The programs whose variables are numbers for a file, of data that each rank reads or makes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include <cli/output_path.h>
+#include <cli/strads/program.h>
+#include <stormo/launch/process/available_memory.h>
+#include <stormo/strads/data_files.h>
+#include <stormo/strads/made_data.h>
+#include <stormo/strads/npy_values.h>
+#include <stormo/strads/round_plan.h>
+
+namespace stormo::cli {
+namespace {
+
+using strads::Factorisation;
+using strads::FactorisationProblem;
+using strads::Lasso;
+using strads::LassoProblem;
+
+constexpr const char* kLassoExamples =
+    "  stormo strads lasso --x X.npy --y y.npy --lambda 0.05 --out b.npy -n 4\n"
+    "  stormo strads lasso --columns 200 --no-check --no-priority   32 naive updates: diverges\n"
+    "  stormo strads lasso --virtual 16 --stragglers 1:10x --depth 2\n"
+    "  stormo strads lasso --cyclic                                 one column after the other\n"
+    "\n"
+    "Minimises |y - X b|^2 / 2 + lambda |b|_1. Every rank has rows of X. A run with --virtual and\n"
+    "one with as many ranks have equal updates in equal order, and equal results. Exit codes: 0\n"
+    "done; 1 a failure, or the updates diverged; 2 usage or configuration. See docs/strads.md.";
+
+constexpr const char* kFactoriseExamples =
+    "  stormo strads factorise --ratings ratings.npy --rank 16 --out factors -n 4\n"
+    "  stormo strads factorise --virtual 8 --compute 1ms\n"
+    "\n"
+    "Finds W and H with W H' near to the known elements of a matrix, factor by factor (CCD++).\n"
+    "Every rank has rows of the matrix. Exit codes as of 'stormo strads lasso'. See "
+    "docs/strads.md.";
+
+constexpr const char* kSeededData = "Of made data, first values and draws";
+
+/// Nothing, and a line in `wrong`, where an array has other dimensions.
+std::optional<std::vector<std::int64_t>> shape_of(const char* flag, const std::string& path,
+                                                  std::size_t dimensions, Wrong& wrong) {
+  const auto shape = strads::read_npy_shape(path);
+  if (shape.ok() && shape->size() == dimensions) return *shape;
+  wrong.push_back(shape.ok() ? fmt::format("{}: '{}' has {} dimensions, not {}", flag, path,
+                                           shape->size(), dimensions)
+                             : fmt::format("{}: {}", flag, shape.status().message()));
+  return std::nullopt;
+}
+
+/// A line in `wrong` where this host lacks the memory for so many bytes of `what`.
+void check_memory(const std::string& what, double bytes, Wrong& wrong) {
+  const auto available = static_cast<double>(launch::available_memory());
+  if (bytes <= available) return;
+  wrong.push_back(
+      fmt::format("{} need {:.3g} GB on this host, but {:.3g} GB of memory are available", what,
+                  bytes / 1e9, available / 1e9));
+}
+
+void check_writable(const Status& writable, Wrong& wrong) {
+  if (!writable.ok()) wrong.push_back("--out " + writable.message());
+}
+
+/// `Part`: a worker's part of a problem.
+template <class Part, class Problem>
+class NumbersProgram : public StradsProgram {
+ public:
+  Result<plan::StepPlan> plan(int workers) override {
+    STORMO_ASSIGN_OR_RETURN(const Problem problem, read(1));
+    STORMO_ASSIGN_OR_RETURN(const auto part, Part::make(problem, 0, workers));
+    return strads::round_plan(part->variables(), workers, schedule_, loop);
+  }
+  Status begin(comm::Communicator& world) override {
+    std::vector<comm::Fact> facts;
+    const Status ready = make_ready(world, facts);
+    return comm::check_agreement(world, std::move(facts), ready);
+  }
+  Status leave() override {
+    rounds_.reset();
+    return StradsProgram::leave();
+  }
+  strads::RoundsRun& rounds() override { return *rounds_; }
+  Result<std::uint64_t> values_hash() override {
+    STORMO_ASSIGN_OR_RETURN(values_, rounds_->workers().values());
+    return strads::hash_of(values_.common, strads::hash_of(values_.rows));
+  }
+  Status write() override { return a_.out.empty() ? Status() : write_values(values_); }
+
+ protected:
+  explicit NumbersProgram(const char* its_name) : StradsProgram(its_name, a_) {}
+
+  /// Reads or makes the data in one of so many processes of this host, and sets what is chosen, how
+  /// long, and the heading. kInvalidArgument for data that are not as they must be, and where
+  /// memory does not hold what comes of them.
+  virtual Result<Problem> read(int processes) = 0;
+  virtual Status write_values(const strads::BlockValues& values) const = 0;
+
+  StradsArguments a_;
+  protocol::ScheduleOptions schedule_;
+  std::shared_ptr<const protocol::Conflicts> conflicts_;
+
+ private:
+  /// `facts`: hashes of the data, where there are other ranks. All data are dropped at the end:
+  /// workers have theirs.
+  Status make_ready(comm::Communicator& world, std::vector<comm::Fact>& facts) {
+    STORMO_ASSIGN_OR_RETURN(const Problem problem, read(world.local_size()));
+    using Worker = std::unique_ptr<strads::BlockProgram>;
+    const auto make = [&problem](int worker, int workers) -> Result<Worker> {
+      STORMO_ASSIGN_OR_RETURN(auto part, Part::make(problem, worker, workers));
+      return Worker(std::move(part));
+    };
+    STORMO_ASSIGN_OR_RETURN(auto workers, strads::Workers::make(world, a_.virtual_workers, make));
+    if (world.size() > 1) facts = strads::identity_of(problem);
+    STORMO_ASSIGN_OR_RETURN(auto rounds, strads::begin_rounds(std::move(workers), schedule_,
+                                                              conflicts_, loop, simulated));
+    rounds_.emplace(std::move(rounds));
+    return {};
+  }
+
+  std::optional<strads::RoundsRun> rounds_;
+  strads::BlockValues values_;
+};
+
+class LassoProgram final : public NumbersProgram<Lasso, LassoProblem> {
+ public:
+  explicit LassoProgram(CLI::App& command);
+  void check(const StradsJob& job, Wrong& wrong) override;
+
+ protected:
+  Result<LassoProblem> read(int processes) override;
+  Status write_values(const strads::BlockValues& values) const override {
+    return strads::write_npy(a_.out, std::vector{std::ssize(values.common)}, values.common);
+  }
+
+ private:
+  struct Size {
+    std::int64_t rows = 0;
+    double elements = 0;  // that are not 0, or in the file
+  };
+  std::optional<Size> size_of_x(Wrong& wrong) const;
+  Status find_conflicts(const strads::SparseColumns& x, int processes);
+
+  std::string x_, y_;            // .npy files; empty: made data
+  strads::MadeRegression made_;  // check() takes nonzeros and seed
+  std::optional<std::int64_t> nonzeros_;
+  double lambda_ = 0.1;  // of the largest that leaves a coefficient above 0
+  std::int64_t most_rounds_ = 100'000;
+  double tolerance_ = 1e-6;
+};
+
+LassoProgram::LassoProgram(CLI::App& command) : NumbersProgram("lasso") {
+  auto* x = command.add_option("--x", x_, "X, a .npy file [rows, columns]");
+  command.add_option("--y", y_, "y, a .npy file [rows]");
+  a_.add(command, "--rows", made_.rows, "Of made data", from(1, kMostNumber))->excludes(x);
+  a_.add(command, "--columns", made_.columns, "Of made data", from(1, kMostNumber))->excludes(x);
+  a_.add(command, "--nonzeros", nonzeros_, "Of made data: in each column; default: all rows")
+      ->excludes(x);
+  a_.add(command, "--group", made_.group,
+         "Of made data: columns that are correlated with each other", from(1, kMostNumber))
+      ->excludes(x);
+  a_.add(command, "--correlation", made_.correlation, "Of made data: within a group", from(0, 1))
+      ->excludes(x);
+  a_.add(command, "--lambda", lambda_,
+         "Penalty, as a part of the one at which all coefficients are 0",
+         {[](double v) { return v > 0 && v < 1; },
+          "is not between 0 and 1, where all coefficients are 0"});
+  add_schedule(command, a_, "column", "one column after the other",
+               "as many as have an update for\neach column on average, or more where --depth needs "
+               "it");
+  command.get_option("--round")->excludes(command.get_option("--cyclic"));  // has no effect
+  a_.add(command, "--rounds", most_rounds_, "Rounds, at most",
+         from(1, std::numeric_limits<std::int64_t>::max()));
+  a_.add(command, "--tolerance", tolerance_,
+         "Ends when the objective is certainly so near to its minimum, as a\npart of it",
+         above_zero());
+  command.add_option("-o,--out", a_.out, "File for the coefficients, .npy");
+  add_common(command, a_, kSeededData);
+}
+
+void LassoProgram::check(const StradsJob& job, Wrong& wrong) {
+  constexpr double kBytes = 48;  // of an element: read, of all columns, and in this rank's rows
+  made_.nonzeros = nonzeros_.value_or(made_.rows);
+  made_.seed = a_.schedule.seed;
+  const std::optional<Size> size = size_of_x(wrong);
+  check_common(job, size ? size->rows : 0, wrong);
+  if (!a_.out.empty()) check_writable(check_output_path(a_.out), wrong);
+  if (!size) return;
+  check_memory(fmt::format("{:.3g} elements", size->elements), size->elements * kBytes * job.here,
+               wrong);
+}
+
+/// Nothing where it is not known.
+std::optional<LassoProgram::Size> LassoProgram::size_of_x(Wrong& wrong) const {
+  if (x_.empty() != y_.empty()) {
+    wrong.emplace_back("--x and --y: give both, or neither for made data");
+    return std::nullopt;
+  }
+  if (x_.empty()) {
+    const Need need = from(1, std::max<std::int64_t>(made_.rows, 1));
+    if (!need.holds(static_cast<double>(nonzeros_.value_or(1)))) {
+      wrong.push_back(fmt::format("--nonzeros: {} {}", *nonzeros_, need.otherwise));
+    }
+    return Size{made_.rows,
+                static_cast<double>(made_.nonzeros) * static_cast<double>(made_.columns)};
+  }
+  const auto x = shape_of("--x", x_, 2, wrong), y = shape_of("--y", y_, 1, wrong);
+  if (!x || !y) return std::nullopt;
+  const std::int64_t rows = x->front(), columns = x->back();
+  if (rows != y->front()) {
+    wrong.push_back(fmt::format("--y: it has {} rows, and --x {}", y->front(), rows));
+  }
+  if (rows < 1 || columns < 1 || rows > kMostNumber || columns > kMostNumber) {
+    wrong.push_back(fmt::format("--x: {} rows and {} columns are not from 1 to {}", rows, columns,
+                                kMostNumber));
+  }
+  return Size{rows, static_cast<double>(rows) * static_cast<double>(columns)};
+}
+
+Status LassoProgram::find_conflicts(const strads::SparseColumns& x, int processes) {
+  if (!a_.checks()) return {};
+  const double most =
+      static_cast<double>(launch::available_memory()) / processes / strads::kBytesOfConflict;
+  auto pairs =
+      strads::correlated_columns(x, a_.threshold, static_cast<std::int64_t>(std::min(most, 1e18)));
+  if (!pairs.ok()) {
+    return invalid_argument(
+        fmt::format("{}, which is all that memory holds; raise --threshold, or give --no-check",
+                    pairs.status().message()));
+  }
+  conflicts_ = std::make_shared<const protocol::Conflicts>(std::move(*pairs));
+  return {};
+}
+
+Result<LassoProblem> LassoProgram::read(int processes) {
+  auto problem =
+      x_.empty() ? Result(strads::make_regression(made_)) : strads::read_regression(x_, y_);
+  if (!problem.ok()) return problem.status().within("--x and --y");
+  const strads::SparseColumns& x = problem->x;
+  problem->lambda = lambda_ * strads::largest_lambda(x, problem->y);
+  STORMO_RETURN_IF_ERROR(find_conflicts(x, processes));
+  heading =
+      fmt::format("{} rows, {} columns, {} nonzeros, lambda {:.4g}; {} pairs in conflict", x.rows(),
+                  x.columns(), x.nonzeros(), problem->lambda, conflicts_ ? conflicts_->pairs() : 0);
+  loop = {.rounds = most_rounds_,
+          .every = a_.every.value_or(0),
+          .updates = x.columns(),
+          .tolerance = tolerance_};
+  schedule_ = schedule_of(x.columns(), /*in_turn=*/1);
+  return problem;
+}
+
+class FactoriseProgram final : public NumbersProgram<Factorisation, FactorisationProblem> {
+ public:
+  explicit FactoriseProgram(CLI::App& command);
+  void check(const StradsJob& job, Wrong& wrong) override {
+    constexpr std::array kFiles{"W.npy", "H.npy"};
+    made_.seed = a_.schedule.seed;
+    check_elements(job.here, wrong);
+    // of a file the rows are known only when it is read
+    check_common(job, ratings_.empty() ? made_.rows : 0, wrong);
+    if (!a_.out.empty()) check_writable(check_output_folder(a_.out, kFiles), wrong);
+  }
+
+ protected:
+  Result<FactorisationProblem> read(int processes) override;
+  Status write_values(const strads::BlockValues& values) const override {
+    return strads::write_factors(a_.out, made_.rank, values);
+  }
+
+ private:
+  void check_elements(int processes, Wrong& wrong) const;
+  /// W, and H of each worker, and what is written of them.
+  double factor_bytes(std::int64_t rows, std::int64_t columns, int processes) const {
+    const int workers = a_.virtual_workers.value_or(processes);
+    return 8.0 * made_.rank *
+           (3 * static_cast<double>(rows) + 2 * static_cast<double>(columns) * workers);
+  }
+
+  std::string ratings_;       // .npy file; empty: made data
+  strads::MadeRatings made_;  // check() takes the seed
+  double lambda_ = 0.05;
+  int inner_ = 1;
+  std::int64_t passes_ = 10;
+};
+
+FactoriseProgram::FactoriseProgram(CLI::App& command) : NumbersProgram("factorise") {
+  auto* ratings = command.add_option(
+      "--ratings", ratings_, "The known elements, a .npy file [elements, 3]: row, column, value");
+  a_.add(command, "--rows", made_.rows, "Of made data", from(1, kMostNumber))->excludes(ratings);
+  a_.add(command, "--columns", made_.columns, "Of made data", from(1, kMostNumber))
+      ->excludes(ratings);
+  a_.add(command, "--known", made_.known, "Of made data: known elements of each row")
+      ->excludes(ratings);
+  a_.add(command, "--rank", made_.rank, "Factors", from(1, 10'000));
+  a_.add(command, "--lambda", lambda_, "Penalty", above_zero());
+  a_.add(command, "--inner", inner_, "Updates of each factor before the next one's turn",
+         from(1, 1000));
+  a_.add(command, "--passes", passes_, "Passes over all factors", from(1, 1'000'000));
+  command.add_option("-o,--out", a_.out, "Folder for W.npy and H.npy");
+  add_common(command, a_, kSeededData);
+}
+
+void FactoriseProgram::check_elements(int processes, Wrong& wrong) const {
+  constexpr double kBytes = 64;  // of an element: read, of all rows, and in this rank's
+  if (!ratings_.empty()) {
+    const auto shape = shape_of("--ratings", ratings_, 2, wrong);
+    if (!shape) return;
+    if (shape->back() != 3 || shape->front() < 1) {
+      wrong.emplace_back("--ratings: rows of three numbers are needed: row, column, value");
+    }
+    const auto known = static_cast<double>(shape->front());
+    return check_memory(fmt::format("{:.3g} known elements", known), known * kBytes * processes,
+                        wrong);
+  }
+  const Need need = from(1, std::max<std::int64_t>(made_.columns, 1));
+  if (!need.holds(static_cast<double>(made_.known))) {
+    wrong.push_back(fmt::format("--known: {} {}", made_.known, need.otherwise));
+  }
+  const auto rows = static_cast<double>(made_.rows), columns = static_cast<double>(made_.columns);
+  const double known = rows * static_cast<double>(made_.known);
+  const double making = 8.0 * made_.rank * (rows + columns) * processes;  // the matrix's own
+  check_memory(fmt::format("{:.3g} known elements and {} factors", known, made_.rank),
+               known * kBytes * processes +
+                   std::max(making, factor_bytes(made_.rows, made_.columns, processes)),
+               wrong);
+}
+
+Result<FactorisationProblem> FactoriseProgram::read(int processes) {
+  auto ratings =
+      ratings_.empty() ? Result(strads::make_ratings(made_)) : strads::read_ratings(ratings_);
+  if (!ratings.ok()) return ratings.status().within("--ratings");
+  const std::int64_t rows = ratings->rows, columns = ratings->columns;
+  Wrong wrong;
+  check_memory(fmt::format("{} factors of {} rows and {} columns", made_.rank, rows, columns),
+               factor_bytes(rows, columns, processes), wrong);
+  STORMO_RETURN_IF_ERROR(as_status(wrong));
+  heading = fmt::format("{} x {}, {} elements known, rank {}, lambda {}", rows, columns,
+                        ratings->known.size(), made_.rank, lambda_);
+  const std::int64_t blocks = 2 * std::int64_t{made_.rank}, pass = blocks * inner_;
+  loop = {.rounds = passes_ * pass, .every = pass};
+  schedule_ = {.blocks = blocks, .rotation = Factorisation::rotation(made_.rank, inner_)};
+  return FactorisationProblem{.ratings = std::move(*ratings),
+                              .rank = made_.rank,
+                              .lambda = lambda_,
+                              .seed = a_.schedule.seed};
+}
+
+/// A subcommand, whose words are those of the program.
+template <class Program>
+void add_program(CLI::App& strads, Invocation& invocation, const char* name, const char* help,
+                 const char* examples) {
+  CLI::App* command = strads.add_subcommand(name, help);
+  command->footer(examples);
+  const auto program = std::make_shared<Program>(*command);
+  command->callback(
+      [program, &invocation] { invocation.exit_code = run_program(*program, &invocation); });
+}
+
+}  // namespace
+
+void add_numbers_programs(CLI::App& strads, Invocation& invocation) {
+  add_program<LassoProgram>(strads, invocation, "lasso", "Regression with few nonzero coefficients",
+                            kLassoExamples);
+  add_program<FactoriseProgram>(strads, invocation, "factorise",
+                                "Factors of a matrix with unknown elements", kFactoriseExamples);
+}
+
+}  // namespace stormo::cli
