@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include <stormo/analysis/transfer/inner.h>
+
 namespace stormo::parallel {
 namespace {
 
@@ -20,16 +22,6 @@ std::vector<Range> groups_of(Range segments) {
   return out;
 }
 
-/// The first segment that reads a trainable parameter; no gradient reaches those before it.
-int first_trained(const plan::ModelShape& model) {
-  const auto all = flatten(model);
-  const auto reads = parameters_read(model);
-  const auto trains = [&](int p) { return all[static_cast<std::size_t>(p)]->trainable; };
-  const auto first = std::ranges::find_if(
-      reads, [&](const std::vector<int>& read) { return std::ranges::any_of(read, trains); });
-  return static_cast<int>(first - reads.begin());
-}
-
 }  // namespace
 
 Pass recompute() {
@@ -37,7 +29,7 @@ Pass recompute() {
     plan::StepPlan out = in;
     out.strategy += "+recompute";
     out.actions.clear();
-    const int end = all_segments(in.model).last, begin = first_trained(in.model);
+    const int end = all_segments(in.model).last, begin = analysis::first_trained_segment(in.model);
     for (const Action& a : in.actions) {
       const plan::ActionRow& row = row_of(a.kind);
       if (row.recomputes()) {

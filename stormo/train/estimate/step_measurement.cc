@@ -1,6 +1,7 @@
 #include <stormo/train/estimate/step_measurement.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -27,28 +28,31 @@ std::vector<std::int64_t> between(const std::vector<std::int64_t>& a,
   return out;
 }
 
+using analysis::ComputeTimes;
+
+constexpr std::array kNumbers = {&ComputeTimes::load, &ComputeTimes::loss, &ComputeTimes::norm,
+                                 &ComputeTimes::update, &ComputeTimes::gradient};
+constexpr std::array kOfSegments = {&ComputeTimes::forward, &ComputeTimes::backward,
+                                    &ComputeTimes::backward_input, &ComputeTimes::backward_weight};
+constexpr std::array kBytes = {&StepMeasurement::activations, &StepMeasurement::outputs};
+
 /// Of each time what `pick` makes of its values in all rounds.
 template <class Pick>
 StepMeasurement picked(const std::vector<StepMeasurement>& rounds, const Pick& pick) {
-  using analysis::ComputeTimes;
   StepMeasurement out = rounds.front();
-  for (double ComputeTimes::*const time :
-       {&ComputeTimes::load, &ComputeTimes::loss, &ComputeTimes::norm, &ComputeTimes::update,
-        &ComputeTimes::gradient}) {
-    std::vector<double> values;
-    for (const StepMeasurement& m : rounds) values.push_back(m.times.*time);
-    out.times.*time = pick(std::move(values));
-  }
   ComputeTimes& times = out.times;
+  const auto of_rounds = [&](const auto& time_of) {
+    std::vector<double> values;
+    for (const StepMeasurement& m : rounds) values.push_back(time_of(m.times));
+    return pick(std::move(values));
+  };
+  for (const auto time : kNumbers) {
+    times.*time = of_rounds([&](const ComputeTimes& t) { return t.*time; });
+  }
   for (std::size_t i = 0; i < times.forward.size(); ++i) {
-    std::vector<double> forward, backward;
-    for (const StepMeasurement& m : rounds) {
-      forward.push_back(m.times.forward[i]);
-      backward.push_back(m.times.backward[i]);
-    }
-    times.forward[i] = pick(std::move(forward));
     const double before = times.backward[i];
-    times.backward[i] = pick(std::move(backward));
+    times.forward[i] = of_rounds([&](const ComputeTimes& t) { return t.forward[i]; });
+    times.backward[i] = of_rounds([&](const ComputeTimes& t) { return t.backward[i]; });
     if (times.backward_input.empty() || before == 0) continue;
     times.backward_input[i] *= times.backward[i] / before;
     times.backward_weight[i] *= times.backward[i] / before;
@@ -65,17 +69,11 @@ double median(std::vector<double> values) {
 }
 
 StepMeasurement between(const StepMeasurement& a, const StepMeasurement& b, double t) {
-  return {.times = {.forward = between(a.times.forward, b.times.forward, t),
-                    .backward = between(a.times.backward, b.times.backward, t),
-                    .backward_input = between(a.times.backward_input, b.times.backward_input, t),
-                    .backward_weight = between(a.times.backward_weight, b.times.backward_weight, t),
-                    .load = between(a.times.load, b.times.load, t),
-                    .loss = between(a.times.loss, b.times.loss, t),
-                    .norm = between(a.times.norm, b.times.norm, t),
-                    .update = between(a.times.update, b.times.update, t),
-                    .gradient = between(a.times.gradient, b.times.gradient, t)},
-          .activations = between(a.activations, b.activations, t),
-          .outputs = between(a.outputs, b.outputs, t)};
+  StepMeasurement out;
+  for (const auto of : kOfSegments) out.times.*of = between(a.times.*of, b.times.*of, t);
+  for (const auto of : kNumbers) out.times.*of = between(a.times.*of, b.times.*of, t);
+  for (const auto of : kBytes) out.*of = between(a.*of, b.*of, t);
+  return out;
 }
 
 StepMeasurement shortest(const std::vector<StepMeasurement>& rounds) {
@@ -89,9 +87,10 @@ StepMeasurement medians(const std::vector<StepMeasurement>& rounds) {
 std::string to_text(const std::vector<StepMeasurement>& all) {
   json out = json::array();
   for (const StepMeasurement& m : all) {
-    const analysis::ComputeTimes& t = m.times;
-    out.push_back({t.forward, t.backward, t.backward_input, t.backward_weight, t.load, t.loss,
-                   t.norm, t.update, t.gradient, m.activations, m.outputs});
+    json& one = out.emplace_back(json::array());
+    for (const auto of : kOfSegments) one.push_back(m.times.*of);
+    for (const auto of : kNumbers) one.push_back(m.times.*of);
+    for (const auto of : kBytes) one.push_back(m.*of);
   }
   return out.dump();
 }
@@ -101,18 +100,10 @@ Result<std::vector<StepMeasurement>> measurements_of(std::string_view text) {
   try {
     for (const json& in : json::parse(text)) {
       StepMeasurement& m = out.emplace_back();
-      analysis::ComputeTimes& t = m.times;
-      in.at(0).get_to(t.forward);
-      in.at(1).get_to(t.backward);
-      in.at(2).get_to(t.backward_input);
-      in.at(3).get_to(t.backward_weight);
-      in.at(4).get_to(t.load);
-      in.at(5).get_to(t.loss);
-      in.at(6).get_to(t.norm);
-      in.at(7).get_to(t.update);
-      in.at(8).get_to(t.gradient);
-      in.at(9).get_to(m.activations);
-      in.at(10).get_to(m.outputs);
+      std::size_t next = 0;
+      for (const auto of : kOfSegments) in.at(next++).get_to(m.times.*of);
+      for (const auto of : kNumbers) in.at(next++).get_to(m.times.*of);
+      for (const auto of : kBytes) in.at(next++).get_to(m.*of);
     }
   } catch (const json::exception& e) {
     return Status(Code::kCorrupt, std::string("measured times: ") + e.what());
