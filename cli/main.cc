@@ -1,9 +1,13 @@
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <CLI/Config.hpp>  // defines what App.hpp only declares
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <iostream>
 #include <memory>
 #include <ostream>
 #include <sstream>
@@ -11,15 +15,15 @@
 #include <string_view>
 #include <system_error>
 
+#include <cli/build_facts.h>
 #include <cli/commands.h>
 #include <cli/completion.h>
 #include <cli/engine.h>
 #include <cli/help.h>
 #include <cli/manual.h>
-#include <cli/standard_output.h>
-#include <cli/version.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/replace_file.h>
+#include <stormo/base/version.h>
 #include <stormo/launch/job/agent.h>
 #include <stormo/launch/process/fork_server.h>
 
@@ -30,6 +34,22 @@ constexpr const char* kProgramExamples =
     "  stormo train recipes/quickstart.toml -n 2    train a model on 2 workers\n"
     "  stormo run -n 2 -- ./my_trainer              run your own program on 2 workers\n"
     "  stormo doctor                                what would be slow here, and why";
+
+/// Several lines: version, protocol, git hash, compiler, build type and libraries.
+std::string version_text() {
+  const std::string_view torch = kTorchVersion;
+  return fmt::format(
+      "stormo {}\n"
+      "protocol   {}\n"
+      "git        {}\n"
+      "compiler   {}\n"
+      "build      {}\n"
+      "libtorch   {}\n"
+      "OpenSSL    {}",
+      kVersion, kProtocolVersion, kGitHash, kCompiler, kBuildType,
+      torch.empty() ? "none (this build cannot train)" : torch,
+      OpenSSL_version(OPENSSL_VERSION_STRING));
+}
 
 void add_commands(CLI::App& app, Invocation& invocation) {
   add_train_command(app, invocation);
@@ -133,6 +153,21 @@ int run_program(int argc, char** argv) {
     return fail_usage(e.what());
   }
   return invocation.exit_code;
+}
+
+/// The exit code for a program that has nothing more to print: kExitFailed instead of kExitOk, with
+/// the cause on standard error, when standard output did not take everything. `first_error`: the
+/// errno of a write that has failed before, 0 where none is known.
+int finish_output(int exit_code, int first_error) {
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  const int cause = first_error != 0 ? first_error : errno;
+  if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return exit_code;
+  // Without fmt::print(), which throws when standard error is full as well.
+  std::fprintf(stderr, "stormo: standard output: %s; the output is not complete\n",
+               cause != 0 ? std::strerror(cause) : "an earlier write failed");
+  return exit_code == kExitOk ? kExitFailed : exit_code;
 }
 
 /// Ends the process without the destructors of static objects, where none of them has something to

@@ -154,6 +154,12 @@ fs::path named_by(const std::string& directory, const char* name) {
 
 }  // namespace
 
+RunIdentity new_run(std::vector<std::string> replaces) {
+  return {random_suffix(), std::move(replaces)};
+}
+
+RunIdentity continued_run(const RunIdentity& run) { return run.id.empty() ? new_run({""}) : run; }
+
 std::string checkpoint_path(const std::string& directory, std::int64_t step) {
   return fs::path(directory) / fmt::format("{}{:08}", kStepPrefix, step);
 }

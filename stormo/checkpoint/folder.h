@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/checkpoint/format/run_identity.h>
@@ -13,6 +14,13 @@ namespace stormo::checkpoint {
 inline constexpr const char* kLatest = "latest";
 /// The symbolic link to the best checkpoint, if a run keeps one.
 inline constexpr const char* kBest = "best";
+
+/// A new run that replaces others.
+RunIdentity new_run(std::vector<std::string> replaces = {});
+
+/// The identity of a run that resumes from a checkpoint of `run`. If `run` has no id, it gets a new
+/// one and replaces checkpoints without an id.
+RunIdentity continued_run(const RunIdentity& run);
 
 /// Path of the checkpoint of `step`: directory/step-00000100.
 std::string checkpoint_path(const std::string& directory, std::int64_t step);

@@ -2,16 +2,52 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstring>
-#include <vector>
+#include <sched.h>
 
-#include <stormo/mpi/pacing.h>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
 
 namespace stormo::mpi {
 namespace {
 
 constexpr Duration kFarewell = std::chrono::milliseconds(200);
+
+/// The time between two looks at something that only looking brings forward. At first none; then
+/// the core is offered to others; then it sleeps, a small part of the time waited so far, so that
+/// a long wait costs neither a core nor much delay.
+class Pacing {
+ public:
+  explicit Pacing(const transport::WaitPolicy& policy) : policy_(policy) {}
+
+  /// Passes the time until the next look. True when there is time to look at other things too.
+  bool pause() {
+    if (++looks_ <= kLooks) return false;
+    const TimePoint now = std::chrono::steady_clock::now();
+    if (looks_ == kLooks + 1) start_ = now;
+    const Duration waited = now - start_;
+    if (waited < policy_.spin) return false;
+    if (waited < policy_.spin + kYield) {
+      ::sched_yield();
+      return true;
+    }
+    std::this_thread::sleep_for(std::clamp(waited / kPartOfTheWait, kShortest, kLongest));
+    return true;
+  }
+
+ private:
+  static constexpr int kLooks = 4;
+  static constexpr Duration kYield = std::chrono::microseconds(200);
+  static constexpr Duration kShortest = std::chrono::microseconds(20);
+  static constexpr Duration kLongest = std::chrono::milliseconds(4);
+  static constexpr int kPartOfTheWait = 16;
+
+  const transport::WaitPolicy& policy_;
+  int looks_ = 0;
+  TimePoint start_{};
+};
 
 }  // namespace
 

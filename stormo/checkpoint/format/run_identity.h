@@ -14,11 +14,4 @@ struct RunIdentity {
   bool operator==(const RunIdentity&) const = default;
 };
 
-/// A new run that replaces others.
-RunIdentity new_run(std::vector<std::string> replaces = {});
-
-/// The identity of a run that resumes from a checkpoint of `run`. If `run` has no id, it gets a new
-/// one and replaces checkpoints without an id.
-RunIdentity continued_run(const RunIdentity& run);
-
 }  // namespace stormo::checkpoint

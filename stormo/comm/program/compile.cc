@@ -339,14 +339,6 @@ HostMap HostMap::of(const std::vector<int>& ranks_per_host) {
   return map;
 }
 
-std::vector<Rank> HostMap::ranks_of(int wanted) const {
-  std::vector<Rank> ranks;
-  for (std::size_t r = 0; r < host.size(); ++r) {
-    if (host[r] == wanted) ranks.push_back(static_cast<Rank>(r));
-  }
-  return ranks;
-}
-
 Program compile(const Schedule& schedule, Rank me, const HostMap& hosts) {
   return Compiler(schedule, me, hosts).run();
 }

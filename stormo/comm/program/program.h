@@ -14,8 +14,6 @@ struct HostMap {
   std::vector<int> local;  ///< index = rank
   /// Hosts with these numbers of ranks, ranks numbered host by host.
   static HostMap of(const std::vector<int>& ranks_per_host);
-  /// Ranks of `host`, in order of their local rank.
-  std::vector<Rank> ranks_of(int host) const;
 };
 
 /// The memories in which a rank may keep a chunk.
