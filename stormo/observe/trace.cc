@@ -3,86 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <type_traits>
+
+#include <stormo/transport/call/fields.h>
 
 namespace stormo::observe {
+
+void fields(auto& visit, transport::Like<TraceEvent> auto& e) {
+  visit("event", transport::within(e.lane, Lane::kCompute, Lane::kData), e.name, e.step, e.bytes,
+        e.weights, e.staleness, e.start_ns, e.duration_ns);
+  visit.require(e.duration_ns >= 0, "an event that ends before it begins");
+}
+
+void fields(auto& visit, transport::Like<ClockReading> auto& c) {
+  visit("clock", c.at_ns, c.offset_ns);
+}
+
+void fields(auto& visit, transport::Like<RankTrace> auto& t) {
+  visit("trace", t.rank, t.host, t.begin, t.end, t.dropped, t.names, t.events);
+  visit.require(std::ranges::all_of(t.events, [&](auto& e) { return e.name < t.names.size(); }),
+                "an event without a name");
+}
+
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the byte form is little-endian");
-constexpr std::string_view kMagic = "STRTRC04";
-constexpr std::size_t kEventBytes = 1 + 4 + 6 * 8;
-
-template <class T>
-void put(std::string& out, T value) {
-  char bytes[sizeof(T)];
-  std::memcpy(bytes, &value, sizeof(T));
-  out.append(bytes, sizeof(T));
-}
-
-void put_text(std::string& out, std::string_view text) {
-  put(out, static_cast<std::uint32_t>(text.size()));
-  out.append(text);
-}
-
-/// Reads values from the front; the first read beyond the end makes every later one fail.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : rest_(bytes) {}
-
-  template <class T>
-  bool get(T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    if (rest_.size() < sizeof(T)) return false;
-    std::memcpy(&value, rest_.data(), sizeof(T));
-    rest_.remove_prefix(sizeof(T));
-    return true;
-  }
-  bool get_text(std::string& text) {
-    std::uint32_t size = 0;
-    if (!get(size) || rest_.size() < size) return false;
-    text.assign(rest_.substr(0, size));
-    rest_.remove_prefix(size);
-    return true;
-  }
-  std::size_t left() const { return rest_.size(); }
-
- private:
-  std::string_view rest_;
-};
-
-bool get_event(Reader& in, std::size_t num_names, TraceEvent& e) {
-  std::uint8_t lane = 0;
-  if (!in.get(lane) || !in.get(e.name) || !in.get(e.step) || !in.get(e.bytes) ||
-      !in.get(e.weights) || !in.get(e.staleness) || !in.get(e.start_ns) || !in.get(e.duration_ns)) {
-    return false;
-  }
-  e.lane = static_cast<Lane>(lane);
-  return lane < kNumLanes && e.name < num_names && e.duration_ns >= 0;
-}
-
-bool parse(Reader& in, RankTrace& trace) {
-  std::uint32_t num_names = 0;
-  std::uint64_t num_events = 0;
-  if (!in.get(trace.rank) || !in.get_text(trace.host) || !in.get(trace.begin) ||
-      !in.get(trace.end) || !in.get(trace.dropped) || !in.get(num_names) ||
-      num_names > in.left() / 4) {
-    return false;
-  }
-  trace.names.resize(num_names);
-  for (std::string& name : trace.names) {
-    if (!in.get_text(name)) return false;
-  }
-  if (!in.get(num_events) || num_events > in.left() / kEventBytes) return false;
-  trace.events.resize(num_events);
-  for (TraceEvent& e : trace.events) {
-    if (!get_event(in, trace.names.size(), e)) return false;
-  }
-  return in.left() == 0;
-}
 
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -163,36 +107,10 @@ class ChromeWriter {
 
 }  // namespace
 
-std::string serialize(const RankTrace& trace) {
-  std::string out(kMagic);
-  out.reserve(out.size() + 64 + trace.events.size() * kEventBytes);
-  put(out, trace.rank);
-  put_text(out, trace.host);
-  put(out, trace.begin);
-  put(out, trace.end);
-  put(out, trace.dropped);
-  put(out, static_cast<std::uint32_t>(trace.names.size()));
-  for (const std::string& name : trace.names) put_text(out, name);
-  put(out, static_cast<std::uint64_t>(trace.events.size()));
-  for (const TraceEvent& e : trace.events) {
-    put(out, static_cast<std::uint8_t>(e.lane));
-    put(out, e.name);
-    put(out, e.step);
-    put(out, e.bytes);
-    put(out, e.weights);
-    put(out, e.staleness);
-    put(out, e.start_ns);
-    put(out, e.duration_ns);
-  }
-  return out;
-}
+std::string serialize(const RankTrace& trace) { return transport::encode(trace); }
 
 Result<RankTrace> parse_rank_trace(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic)) return Status(Code::kCorrupt, "not a trace of this version");
-  Reader in(bytes.substr(kMagic.size()));
-  RankTrace trace;
-  if (!parse(in, trace)) return Status(Code::kCorrupt, "trace is damaged or cut short");
-  return trace;
+  return transport::decode<RankTrace>("trace", bytes);
 }
 
 void write_chrome_trace(std::ostream& out, std::span<const RankTrace> traces) {

@@ -45,7 +45,7 @@ struct RankTrace {
   bool operator==(const RankTrace&) const = default;
 };
 
-/// Compact, versioned bytes of a trace; little-endian.
+/// Compact bytes of a trace, for ranks of the same version.
 std::string serialize(const RankTrace& trace);
 /// Inverse of serialize(); kCorrupt for anything else. Allocates at most a small multiple of
 /// `bytes.size()`.
