@@ -11,6 +11,7 @@
 #include <cli/strads/program.h>
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
+#include <stormo/base/text.h>
 #include <stormo/base/units.h>
 #include <stormo/strads/sparse_columns.h>
 
@@ -205,7 +206,7 @@ void StradsProgram::check_common(const StradsJob& job, std::int64_t rows, Wrong&
   };
   for (const CountingWord& word : words.counting) {
     const std::string text = text_of(word);
-    const auto number = word.need.holds ? number_of<double>(text) : std::nullopt;
+    const auto number = word.need.holds ? number_in<double>(text) : std::nullopt;
     need(!number || word.need.holds(*number),
          fmt::format("{}: {} {}", word.flag, text, word.need.otherwise));
   }
