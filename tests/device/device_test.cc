@@ -8,6 +8,7 @@
 
 #include <stormo/parallel/strategy/strategy.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/step/layout.h>
 
 #include "tests/device/stub_device.h"
 #include "tests/unit/train/plan_pairs.h"
@@ -106,21 +107,36 @@ TEST(RunnerOnDevices, TrainsInShardsOfEveryStage) {
   }
 }
 
+void expect_refused(const StepPlan& plan, const std::string& why) {
+  PlanRun run = run_by_hand(plan);
+  run.device = device_of_rank;
+  on_plan_ranks(run, [&why](PlanRank& rank) {
+    try {
+      rank.store();
+      ADD_FAILURE() << "no refusal";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status().code(), Code::kInvalidArgument);
+      EXPECT_NE(e.status().message().find(why), std::string::npos) << e.status().message();
+    }
+  });
+}
+
 TEST(RunnerOnDevices, OneCopyPerHostIsRefused) {
   for (const Pair& pair : pairs()) {
-    if (!is_shared(pair.plan)) continue;
-    PlanRun run = run_by_hand(pair.plan);
-    run.device = device_of_rank;
-    on_plan_ranks(run, [](PlanRank& rank) {
-      try {
-        rank.store();
-        ADD_FAILURE() << "no refusal";
-      } catch (const Error& e) {
-        EXPECT_EQ(e.status().code(), Code::kInvalidArgument);
-        EXPECT_NE(e.status().message().find("one copy per host lies in memory"), std::string::npos)
-            << e.status().message();
-      }
-    });
+    if (is_shared(pair.plan)) expect_refused(pair.plan, "one copy per host lies in memory");
+  }
+}
+
+TEST(RunnerOnDevices, StagesSlicesAndPartsOfPositionsAreRefused) {
+  const std::string why = "ranks with parts of a model or of samples send tensors in host memory";
+  expect_refused(planned({.pipeline = 2}, {.micro_batches = 2}), why);
+  for (const auto axis : {plan::kStageAxis, plan::kTensorAxis, plan::kContextAxis}) {
+    StepPlan plan = plain(2);
+    plan.mesh.axes.front().name = axis;
+    const Status refused = train::check_device(plan, stub_device(0));
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << axis;
+    EXPECT_NE(refused.message().find(why), std::string::npos) << refused.message();
+    EXPECT_TRUE(train::check_device(plan, torch::kCPU).ok()) << axis;
   }
 }
 
