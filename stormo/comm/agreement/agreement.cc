@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include <stormo/base/printable.h>
 #include <stormo/base/rng.h>
+#include <stormo/transport/call/fields.h>
 
 namespace stormo::comm {
-namespace {
 
-using nlohmann::json;
+void fields(auto& visit, transport::Like<Fact> auto& fact) {
+  visit("fact", fact.field, fact.value);
+}
+
+namespace {
 
 constexpr std::size_t kShownRanks = 8;
 constexpr std::size_t kShownRows = 20;
@@ -23,33 +26,14 @@ constexpr const char* kAbsent = "(nothing)";
 
 using Row = std::array<std::string, 5>;
 
-/// The facts and the problem, without what differs by nature.
-json content_of(const RankFacts& mine) {
-  json facts = json::array();
-  for (const Fact& f : mine.facts) facts.push_back({f.field, f.value});
-  return {
-      {"facts", std::move(facts)}, {"problem", mine.problem.message()}, {"ok", mine.problem.ok()}};
-}
-
-std::string to_text(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-Result<RankFacts> parse(Rank rank, const std::string& text) {
-  const json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  try {
-    RankFacts out{.rank = rank, .host = value.at("host").get<std::string>()};
-    const json& content = value.at("content");
-    for (const json& fact : content.at("facts")) {
-      out.facts.push_back({fact.at(0).get<std::string>(), fact.at(1).get<std::string>()});
-    }
-    if (!content.at("ok").get<bool>()) {
-      out.problem = Status(Code::kRefused, content.at("problem").get<std::string>());
-    }
-    return out;
-  } catch (const json::exception&) {
-    return Status(Code::kCorrupt, fmt::format("what rank {} says of itself cannot be read", rank));
-  }
+/// What a rank says of itself.
+struct Statement {
+  std::string host;
+  std::vector<Fact> facts;
+  std::string problem;  ///< empty: none
+};
+void fields(auto& visit, transport::Like<Statement> auto& s) {
+  visit("statement of a rank", s.host, s.facts, s.problem);
 }
 
 /// One line of bounded length; paths and names may hold any byte.
@@ -119,7 +103,8 @@ std::string table_of(const std::vector<Row>& rows, const std::string& reference_
 /// What `ranks` have said, the same on every rank.
 Result<std::vector<RankFacts>> hear(Communicator& world, const RankFacts& mine,
                                     std::span<const Rank> ranks) {
-  const std::string own = to_text({{"host", mine.host}, {"content", content_of(mine)}});
+  const std::string own =
+      transport::encode(Statement{mine.host, mine.facts, mine.problem.message()});
   std::vector<RankFacts> heard;
   for (const Rank rank : ranks) {
     std::string text = own;
@@ -127,8 +112,9 @@ Result<std::vector<RankFacts>> hear(Communicator& world, const RankFacts& mine,
     STORMO_RETURN_IF_ERROR(world.broadcast(Buffer{&length, 1, DType::kInt64}, rank));
     text.resize(static_cast<std::size_t>(length));
     STORMO_RETURN_IF_ERROR(world.broadcast(Buffer{text.data(), length, DType::kUInt8}, rank));
-    STORMO_ASSIGN_OR_RETURN(RankFacts facts, parse(rank, text));
-    heard.push_back(std::move(facts));
+    STORMO_ASSIGN_OR_RETURN(Statement said, transport::decode<Statement>("agreement", text));
+    heard.push_back({.rank = rank, .host = std::move(said.host), .facts = std::move(said.facts)});
+    if (!said.problem.empty()) heard.back().problem = Status(Code::kRefused, said.problem);
   }
   return heard;
 }
@@ -188,7 +174,8 @@ Status compare_facts(const RankFacts& reference, const std::string& reference_na
 Status check_agreement(Communicator& world, std::vector<Fact> facts, const Status& problem) {
   if (world.size() == 1) return problem;
   const RankFacts mine{world.rank(), world.host(), std::move(facts), problem};
-  auto hash = static_cast<std::int64_t>(fnv1a(to_text(content_of(mine))));
+  const Statement compared{.host = {}, .facts = mine.facts, .problem = problem.message()};
+  auto hash = static_cast<std::int64_t>(fnv1a(transport::encode(compared)));
   std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
   STORMO_RETURN_IF_ERROR(world.all_gather(Buffer{&hash, 1, DType::kInt64}, all));
   const Verdict verdict = majority_vote(all);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <sstream>
+#include <cstdint>
 #include <vector>
 
 #include <torch/utils.h>
@@ -11,6 +11,7 @@
 #include <stormo/checkpoint/exchange.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/memory.h>
+#include <stormo/transport/call/fields.h>
 
 namespace stormo::train {
 namespace {
@@ -18,33 +19,14 @@ namespace {
 using checkpoint::broadcast_text;
 using Tensors = std::map<std::string, torch::Tensor>;
 
-// One line per tensor, in name order: "fc.weight<TAB>10x5".
-std::string table_of(const Tensors& tensors) {
-  std::ostringstream out;
-  for (const auto& [name, t] : tensors) {
-    out << name << '\t';
-    for (std::int64_t d = 0; d < t.dim(); ++d) out << (d ? "x" : "") << t.size(d);
-    out << '\n';
-  }
-  return out.str();
-}
-
-// Rank 0's table: names with the type and shape to allocate for each.
-Tensors allocate_like(const std::string& table, const std::vector<torch::ScalarType>& types) {
-  Tensors out;
-  std::istringstream lines(table);
-  std::string line;
-  for (std::size_t i = 0; std::getline(lines, line); ++i) {
-    std::istringstream fields(line);
-    std::string name, shape, size;
-    std::getline(fields, name, '\t');
-    std::getline(fields, shape, '\t');
-    std::vector<std::int64_t> sizes;
-    std::istringstream dims(shape);
-    while (std::getline(dims, size, 'x')) sizes.push_back(std::stoll(size));
-    out.emplace(name, torch::empty(sizes, types.at(i)));
-  }
-  return out;
+/// What must be known of a tensor to allocate it.
+struct TensorForm {
+  std::string name;
+  std::int32_t type = 0;
+  std::vector<std::int64_t> sizes;
+};
+void fields(auto& visit, transport::Like<TensorForm> auto& form) {
+  visit("form of a tensor", form.name, form.type, form.sizes);
 }
 
 }  // namespace
@@ -79,15 +61,16 @@ Status broadcast_values(comm::Communicator& world, const Tensors& tensors, Rank 
 }
 
 Status broadcast_tensors(comm::Communicator& world, Tensors& tensors) {
-  std::string table = table_of(tensors);
-  std::string types;
-  for (const auto& [name, t] : tensors) types.push_back(static_cast<char>(t.scalar_type()));
-  STORMO_RETURN_IF_ERROR(broadcast_text(world, table));
-  STORMO_RETURN_IF_ERROR(broadcast_text(world, types));
+  std::vector<TensorForm> forms;
+  for (const auto& [name, t] : tensors)
+    forms.push_back({name, static_cast<std::int32_t>(t.scalar_type()), t.sizes().vec()});
+  std::string text = transport::encode(forms);
+  STORMO_RETURN_IF_ERROR(broadcast_text(world, text));
   if (world.rank() != 0) {
-    std::vector<torch::ScalarType> element_types;
-    for (const char t : types) element_types.push_back(static_cast<torch::ScalarType>(t));
-    tensors = allocate_like(table, element_types);
+    STORMO_ASSIGN_OR_RETURN(forms, transport::decode<std::vector<TensorForm>>("tensors", text));
+    tensors.clear();
+    for (const TensorForm& f : forms)
+      tensors[f.name] = torch::empty(f.sizes, static_cast<torch::ScalarType>(f.type));
   }
   return broadcast_values(world, tensors);
 }
