@@ -4,14 +4,32 @@
 #include <cmath>
 
 #include <ATen/ops/linalg_vector_norm.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
-#include <stormo/train/optimizer/sparse_tables.h>
 #include <stormo/train/optimizer/tensor_update.h>
 
 namespace stormo::train {
 namespace {
+
+bool is_sparse_table(const torch::nn::Module& module) {
+  if (const auto* e = module.as<torch::nn::Embedding>()) return e->options.sparse();
+  if (const auto* e = module.as<torch::nn::EmbeddingBag>()) return e->options.sparse();
+  return false;
+}
+
+/// The trained tables with sparse gradients: the weights of torch::nn::Embedding and EmbeddingBag
+/// made with sparse(true).
+std::vector<torch::Tensor> sparse_tables(const torch::nn::Module& module) {
+  std::vector<torch::Tensor> tables;
+  for (const auto& m : module.modules()) {
+    if (!is_sparse_table(*m)) continue;
+    const torch::Tensor weight = m->named_parameters(/*recurse=*/false)["weight"];
+    if (weight.requires_grad()) tables.push_back(weight);
+  }
+  return tables;
+}
 
 // Norm of the norms; undefined gradients count as zero.
 double norm_of(const std::vector<NamedParameter>& parameters) {

@@ -85,14 +85,9 @@ Status check_names(const TensorMap& tensors) {
 
 Status add_pieces(const TensorMap& tensors, std::vector<checkpoint::Piece>& pieces) {
   for (const auto& [name, tensor] : tensors) {
-    STORMO_ASSIGN_OR_RETURN(const torch::Tensor values, plain_values(name, tensor));
-    pieces.push_back({.name = name,
-                      .dtype = safetensors_name(values.scalar_type()),
-                      .shape = values.sizes().vec(),
-                      .begin = 0,
-                      .end = values.numel(),
-                      .data = values.const_data_ptr(),
-                      .owner = std::make_shared<const torch::Tensor>(values)});
+    const TensorPiece whole{
+        .name = name, .shape = tensor.sizes().vec(), .end = tensor.numel(), .values = tensor};
+    STORMO_RETURN_IF_ERROR(add_piece(whole, pieces));
   }
   return ok_status();
 }
