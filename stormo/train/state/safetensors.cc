@@ -12,11 +12,8 @@
 namespace stormo::train {
 namespace {
 
-using checkpoint::FileDigest;
 using checkpoint::FileReader;
-using checkpoint::FileWriter;
 using checkpoint::SafetensorsEntry;
-using checkpoint::SafetensorsHeader;
 
 constexpr std::array<std::pair<const char*, torch::ScalarType>, 16> kDTypes = {
     {{"BOOL", torch::kBool},
@@ -85,25 +82,6 @@ Result<torch::Tensor> plain_values(const std::string& name, const torch::Tensor&
         "RunCheckpoint(world, fsdp, optimizer, folder), or inside of gathered()");
   }
   return tensor.detach().resolve_conj().resolve_neg().to(torch::kCPU).contiguous();
-}
-
-Result<FileDigest> write_safetensors(const std::string& path, const TensorMap& tensors,
-                                     const std::map<std::string, std::string>& metadata) {
-  SafetensorsHeader header;
-  header.metadata = metadata;
-  TensorMap values;
-  for (const auto& [name, tensor] : tensors) {
-    STORMO_ASSIGN_OR_RETURN(torch::Tensor t, plain_values(name, tensor));
-    if (name == "__metadata__") return invalid_argument("'__metadata__' cannot name a tensor");
-    header.entries.push_back(
-        {.name = name, .dtype = safetensors_name(t.scalar_type()), .shape = t.sizes().vec()});
-    values.emplace(name, std::move(t));
-  }
-  return checkpoint::write_safetensors_file(
-      path, header, [&](const SafetensorsEntry& e, FileWriter& file) {
-        const torch::Tensor& t = values.at(e.name);
-        return file.write(t.const_data_ptr(), static_cast<std::size_t>(t.nbytes()));
-      });
 }
 
 Result<TensorMap> read_safetensors(const std::string& path) {

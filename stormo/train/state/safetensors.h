@@ -22,12 +22,6 @@ std::optional<torch::ScalarType> safetensors_type(const std::string& name);
 /// kInvalidArgument for sparse tensors and types without a safetensors name.
 Result<torch::Tensor> plain_values(const std::string& name, const torch::Tensor& tensor);
 
-/// Writes a new file; blocks until it is on the disk. Tensors may be on any device and have any
-/// strides. kInvalidArgument for sparse tensors and dtypes without a safetensors name.
-Result<checkpoint::FileDigest> write_safetensors(
-    const std::string& path, const TensorMap& tensors,
-    const std::map<std::string, std::string>& metadata = {});
-
 /// Reads all tensors into new memory. The file is not trusted: kCorrupt names it and says what is
 /// wrong, and no more memory is allocated than the file has bytes.
 Result<TensorMap> read_safetensors(const std::string& path);
