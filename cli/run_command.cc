@@ -1,8 +1,6 @@
-#include <fmt/format.h>
 
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -8,8 +8,6 @@
 #include <optional>
 #include <ostream>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <cli/commands.h>
 #include <cli/failure.h>

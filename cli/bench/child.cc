@@ -1,6 +1,5 @@
 #include <cli/bench/child.h>
 
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -6,7 +6,6 @@
 #include <ostream>
 #include <string>
 #include <system_error>
-#include <vector>
 
 #include <cli/commands.h>
 #include <cli/data/sets.h>

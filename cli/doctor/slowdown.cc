@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <time.h>
 
-#include <algorithm>
 #include <barrier>
 #include <thread>
 #include <utility>

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include <cli/plan/load.h>
 #include <cli/plan/output.h>

@@ -1,5 +1,4 @@
 // The words of `stormo replay`.
-#include <memory>
 
 #include <cli/commands.h>
 #include <cli/replay/arguments.h>

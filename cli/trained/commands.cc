@@ -1,5 +1,4 @@
 // `stormo evaluate`, `predict` and `sample`: what can be asked of a trained model.
-#include <memory>
 
 #include <cli/commands.h>
 #include <cli/trained/arguments.h>

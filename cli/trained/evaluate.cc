@@ -1,12 +1,10 @@
 // `stormo evaluate`: loss and accuracy of a trained model on data that training has not seen.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <cli/trained/arguments.h>
 #include <cli/trained/evaluate.h>

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include <cli/plan/output.h>
 #include <cli/trained/arguments.h>

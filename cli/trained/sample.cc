@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include <cli/plan/output.h>

@@ -4,7 +4,6 @@
 #include <array>
 #include <iterator>
 #include <map>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>

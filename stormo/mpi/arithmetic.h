@@ -3,7 +3,6 @@
 #include <mpi.h>
 
 #include <cstddef>
-#include <memory>
 #include <optional>
 
 #include <stormo/base/dtype.h>

@@ -1,7 +1,6 @@
 #include <stormo/schedule/builders.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -12,7 +12,6 @@
 #include <stormo/schedule/algorithms.h>
 
 #include <bit>
-#include <vector>
 
 #include <stormo/base/check.h>
 #include <stormo/plan/limits.h>

@@ -8,7 +8,6 @@
 // training in a flash", arXiv 1811.05233, 2018.
 #include <stormo/schedule/algorithms.h>
 
-#include <span>
 #include <utility>
 #include <vector>
 

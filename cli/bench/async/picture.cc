@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <vector>
 
 #include <cli/plot/curves.h>
 

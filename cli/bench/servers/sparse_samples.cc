@@ -1,7 +1,6 @@
 #include <cli/bench/servers/sparse_samples.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include <stormo/base/rng.h>

@@ -13,7 +13,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <thread>
 #include <utility>

@@ -11,7 +11,6 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include <stormo/comm/kernels/kernels_detail.h>
 #include <stormo/base/float_vectors.inc>

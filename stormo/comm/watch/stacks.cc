@@ -17,7 +17,6 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
-#include <string_view>
 
 #include <stormo/base/file.h>
 #include <stormo/base/proc.h>

@@ -2,9 +2,7 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include <stormo/launch/job/host_job.h>
 #include <stormo/launch/job/host_ranks.h>

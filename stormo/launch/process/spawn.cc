@@ -13,7 +13,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 
 #include <stormo/base/text.h>
 #include <stormo/launch/process/orphans.h>

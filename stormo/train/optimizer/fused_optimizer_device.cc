@@ -1,5 +1,4 @@
 // What a FusedOptimizer does where its parameters are on a device other than the CPU.
-#include <algorithm>
 #include <vector>
 
 #include <ATen/ops/stack.h>

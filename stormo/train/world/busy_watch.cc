@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include <stormo/base/file.h>
 #include <stormo/base/proc.h>

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <poll.h>
 #include <stormo/base/check.h>
 #include <stormo/transport/net/dialer.h>
@@ -7,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace stormo::transport {

@@ -3,7 +3,6 @@
 #include <stormo/transport/net/gate.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
