@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -214,11 +216,24 @@ bool begins_with_others(const train::Recipe& recipe) {
   return !recipe.init.from.empty() && !recipe.train.resume;
 }
 
+/// Bytes of initial values that a rank makes with the model, once, because it needs all of them in
+/// any case: at most half of the memory that it has. Ranks with parts of a model wait for the plan.
+std::int64_t bytes_made_at_once(const train::Strategy& s, const World& world) {
+  using Kind = train::Strategy::Kind;
+  const bool may_cut = s.kind == Kind::kFsdp || s.kind == Kind::kVertical || s.kind == Kind::kAuto;
+  if (may_cut || ranks_of_replica(s) > 1) return 0;
+  const auto ranks = static_cast<std::uint64_t>(world.local_size());
+  return static_cast<std::int64_t>(
+      std::min<std::uint64_t>(launch::available_memory() / ranks / 2, INT64_MAX));
+}
+
 /// Weights that come from elsewhere go to the whole model, which ranks divide later.
-Result<train::Task> new_task(const train::Recipe& recipe, const train::Preprocessing& data) {
+Result<train::Task> new_task(const train::Recipe& recipe, const train::Preprocessing& data,
+                             const World& world) {
   return train::make_task(
       recipe, data,
-      begins_with_others(recipe) ? train::InitialValues::kNow : train::InitialValues::kLater);
+      begins_with_others(recipe) ? train::InitialValues::kNow : train::InitialValues::kLater,
+      bytes_made_at_once(recipe.train.strategy, world));
 }
 
 /// What ranks must have in common that have columns of the same samples. The Trainer compares it
@@ -251,7 +266,7 @@ Result<Prepared> prepare_columns(const TrainRun& run, const World& world,
   if (options.resume) {
     STORMO_RETURN_IF_ERROR(train::check_same_data(recipe, *own).within("--resume"));
   }
-  STORMO_ASSIGN_OR_RETURN(train::Task task, new_task(recipe, own->preprocessing));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, new_task(recipe, own->preprocessing, world));
   return Prepared{std::move(*own), std::move(task)};
 }
 
@@ -264,7 +279,8 @@ Result<Prepared> prepare(const TrainRun& run, const World& world) {
         train::check_same_data(run.parsed.recipe, *data, run.words.accept_changes)
             .within("--resume"));
   }
-  STORMO_ASSIGN_OR_RETURN(train::Task task, new_task(run.parsed.recipe, data->preprocessing));
+  STORMO_ASSIGN_OR_RETURN(train::Task task,
+                          new_task(run.parsed.recipe, data->preprocessing, world));
   return Prepared{std::move(*data), std::move(task)};
 }
 

@@ -14,12 +14,13 @@
 namespace stormo::model {
 namespace {
 
-thread_local bool values_later = false;
+/// Under ValuesLater: bytes of values that may still be kept.
+thread_local std::optional<std::int64_t> bytes_kept;
 
 }  // namespace
 
-ValuesLater::ValuesLater() : before_(std::exchange(values_later, true)) {}
-ValuesLater::~ValuesLater() { values_later = before_; }
+ValuesLater::ValuesLater(std::int64_t kept) : before_(std::exchange(bytes_kept, kept)) {}
+ValuesLater::~ValuesLater() { bytes_kept = before_; }
 
 torch::Tensor Segment::positions(std::int64_t count) const {
   const bool in_parts = ranks_ != nullptr && ranks_->sequence_parallel();
@@ -39,7 +40,7 @@ void Chain::append(std::string name, std::shared_ptr<Segment> segment) {
 }
 
 Chain::Origin Chain::origin_of(std::function<std::shared_ptr<Segment>()> make) {
-  return values_later ? Origin{std::move(make), tensor::generator_state()} : Origin();
+  return bytes_kept ? Origin{std::move(make), tensor::generator_state()} : Origin();
 }
 
 // What it borrows, an earlier segment has left out. Parts of one storage keep their values.
@@ -49,6 +50,10 @@ void Chain::leave_out_values(Origin origin) {
   };
   const std::vector<torch::Tensor> parameters = segments_.back()->parameters();
   if (origin.make == nullptr || !std::ranges::all_of(parameters, is_whole_storage)) return;
+  std::int64_t bytes = 0;
+  for (const torch::Tensor& p : parameters) bytes += static_cast<std::int64_t>(p.nbytes());
+  *bytes_kept -= bytes;
+  if (*bytes_kept > 0) return;
   for (const torch::Tensor& p : parameters) tensor::set_memory(p, false);
   origins_.back() = std::move(origin);
 }

@@ -2,9 +2,11 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,13 +101,14 @@ class Segment : public torch::nn::Module {
 /// that the model would have got at once, bit for bit.
 class ValuesLater {
  public:
-  ValuesLater();
+  /// Segments keep their values as long as those of a model have fewer than `kept` bytes.
+  explicit ValuesLater(std::int64_t kept = 0);
   ~ValuesLater();
   ValuesLater(const ValuesLater&) = delete;
   ValuesLater& operator=(const ValuesLater&) = delete;
 
  private:
-  bool before_;
+  std::optional<std::int64_t> before_;
 };
 
 /// A model as a chain of Segments, written for one device, that is also a plain module:

@@ -71,7 +71,8 @@ Result<std::string> continue_text(const Task& task, const Preprocessing& preproc
       std::span(ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
 }
 
-Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialValues values) {
+Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialValues values,
+                       std::int64_t kept) {
   model::ModelOptions options = recipe.model;
   if (data.vocabulary) options.vocabulary = data.vocabulary->size();
   if (data.words) options.vocabulary = data.words->size();
@@ -83,7 +84,7 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialV
     ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
   }
   std::optional<model::ValuesLater> later;
-  if (values != InitialValues::kNow) later.emplace();
+  if (values != InitialValues::kNow) later.emplace(kept);
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
   convert_numbers(*chain, scalar_type(recipe));
   Task task;

@@ -45,10 +45,10 @@ enum class InitialValues {
 };
 
 /// The model of a recipe, with its loss, in the recipe's precision. The initial weights depend only
-/// on the seed. With kLater and kWithout they have no memory yet
-/// (model::ValuesLater).
+/// on the seed. With kLater and kWithout they have no memory yet (model::ValuesLater); with kLater
+/// the first `kept` bytes of them have.
 Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing,
-                       InitialValues values = InitialValues::kNow);
+                       InitialValues values = InitialValues::kNow, std::int64_t kept = 0);
 
 /// Returns `prompt` and options.length generated tokens; the random numbers depend only on `seed`.
 /// An empty prompt means the beginning of a line. Only for the task of a "gpt". kInvalidArgument

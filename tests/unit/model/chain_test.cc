@@ -267,6 +267,26 @@ TEST(Chain, HasTheValuesOfSegmentsThatWereMadeOutside) {
   EXPECT_TRUE(net.lacks_values(1));
 }
 
+TEST(Chain, KeepsTheFirstValuesThatFit) {
+  torch::manual_seed(5);
+  const Mlp wanted({3, 4, 2, 2});
+  torch::manual_seed(5);
+  const auto make = [](std::int64_t kept) {
+    const ValuesLater later(kept);
+    return std::make_shared<Mlp>(std::vector<std::int64_t>{3, 4, 2, 2});
+  };
+  const std::int64_t first = 4 * (3 * 4 + 4), second = 4 * (4 * 2 + 2);
+  const auto model = make(first + second);
+  EXPECT_FALSE(model->lacks_values(0));
+  EXPECT_TRUE(model->lacks_values(1));
+  EXPECT_TRUE(model->lacks_values(2));
+  model->make_values();
+  for (const auto& p : model->named_parameters()) {
+    EXPECT_TRUE(p.value().equal(wanted.named_parameters()[p.key()])) << p.key();
+  }
+  EXPECT_FALSE(make(1 << 20)->lacks_values());
+}
+
 TEST(Mlp, CountsItsParametersAndFlops) {
   const plan::ModelShape shape = Mlp({784, 512, 512, 10}).shape();
   const std::vector<Sizes> expected = {{"layer0", 784 * 512 + 512, 2 * 784 * 512},
