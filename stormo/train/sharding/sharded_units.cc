@@ -85,7 +85,9 @@ Status ShardedUnits::set_plan(const plan::StepPlan& plan, bool states_types) {
     if (makes(a, plan::Value::kWeights)) weights_sent_ = all.front();
     if (makes(a, plan::Value::kUnused)) flags_sent_ = all.front();
     const std::optional<int> unit = find(a.range);
-    if (!unit || !row_of(a.kind).change) continue;
+    // what the ranks of a replica add up among themselves is none of the units'
+    const plan::ActionRow& row = row_of(a.kind);
+    if (!unit || !row.change || row.scope != plan::Scope::kRanks) continue;
     auto next = all.begin();
     for (const auto& flat : at(*unit).flats) {
       const bool gathers = all.front().goal == plan::GoalKind::kAllGather;
