@@ -275,24 +275,25 @@ class Compiler {
     if (!step.sends.empty() || !step.receives.empty()) program_.steps.push_back(std::move(step));
   }
 
-  /// A chunk that is mine from the beginning and that nobody sent me: from `in` to `out`. Before
-  /// the last barrier, because others are at work until then.
+  /// A chunk that is mine from the beginning and that nobody sent me: from `in` to `out`. A copy is
+  /// before the last barrier, because others are at work until then. A term is scaled after it,
+  /// because until then others read it as it was.
   void keep_own_input() {
+    const bool scales = plan::reduces(schedule_.goal.kind);
     const bool ends_in_barrier =
         !program_.steps.empty() && program_.steps.back().kind == Instruction::Kind::kSync;
-    if (ends_in_barrier) program_.steps.pop_back();
+    if (ends_in_barrier && !scales) program_.steps.pop_back();
     for (ChunkId c = 0; c < schedule_.chunks; ++c) {
       const auto from = plan::only_source(schedule_, c);
       const auto to = plan::only_target(schedule_, c);
       if ((from && *from != me_) || (to && *to != me_) || !is_raw(me_, c)) continue;
-      program_.steps.push_back({.kind = plan::reduces(schedule_.goal.kind)
-                                            ? Instruction::Kind::kReduce
-                                            : Instruction::Kind::kCopy,
-                                .chunk = c,
-                                .sources = {{.place = source(me_, c), .raw = true}},
-                                .destinations = {target(me_, c)}});
+      program_.steps.push_back(
+          {.kind = scales ? Instruction::Kind::kReduce : Instruction::Kind::kCopy,
+           .chunk = c,
+           .sources = {{.place = source(me_, c), .raw = true}},
+           .destinations = {target(me_, c)}});
     }
-    if (ends_in_barrier) program_.steps.push_back({.kind = Instruction::Kind::kSync});
+    if (ends_in_barrier && !scales) program_.steps.push_back({.kind = Instruction::Kind::kSync});
   }
 
   const Schedule& schedule_;

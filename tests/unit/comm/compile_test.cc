@@ -17,6 +17,15 @@ namespace {
 
 using plan::Schedule;
 
+/// In the order of their local ranks.
+std::vector<std::size_t> ranks_of(const HostMap& map, int host) {
+  std::vector<std::size_t> ranks;
+  for (std::size_t r = 0; r < map.host.size(); ++r) {
+    if (map.host[r] == host) ranks.push_back(r);
+  }
+  return ranks;
+}
+
 /// One number per rank, memory and chunk; ranks advance one step at a time in random order.
 /// Memories that a rank does not have hold garbage.
 class Machine {
@@ -42,7 +51,7 @@ class Machine {
   static double input(std::size_t rank, int chunk) {
     return static_cast<double>((rank + 1) * 1000 + static_cast<std::size_t>(chunk));
   }
-  static double scale(std::size_t rank) { return static_cast<double>(rank % 3) + 1; }
+  static double scale(std::size_t rank) { return static_cast<double>(rank % 3) + 2; }
 
   /// False when no rank can go on before all are done.
   bool run() {
@@ -73,10 +82,13 @@ class Machine {
   double& memory(std::size_t rank, Area area, int chunk) {
     return memory_[rank][static_cast<std::size_t>(area)][static_cast<std::size_t>(chunk)];
   }
+  /// The rank that has a place, as rank r sees it.
+  std::size_t peer(std::size_t r, const Place& place) const {
+    return ranks_of(map_, map_.host[r])[static_cast<std::size_t>(place.local)];
+  }
   /// As rank r sees it; other ranks may be looked at only where their programs say so.
   double& memory(std::size_t r, const Place& place, int chunk) {
-    const auto owner = static_cast<std::size_t>(
-        map_.ranks_of(map_.host[r])[static_cast<std::size_t>(place.local)]);
+    const std::size_t owner = peer(r, place);
     if (owner != r) {
       const Program& p = programs_[owner];
       const bool shared = place.area == Area::kIn    ? p.shares_in
@@ -112,8 +124,8 @@ class Machine {
       arrived_[r] = true;
       ++barriers_[r];
     }
-    for (const Rank p : map_.ranks_of(map_.host[r])) {
-      if (barriers_[static_cast<std::size_t>(p)] < barriers_[r]) return false;
+    for (const std::size_t p : ranks_of(map_, map_.host[r])) {
+      if (barriers_[p] < barriers_[r]) return false;
     }
     arrived_[r] = false;
     return true;
@@ -126,8 +138,7 @@ class Machine {
         sum += received_[r][static_cast<std::size_t>(source.received)];
         continue;
       }
-      const auto p = static_cast<std::size_t>(
-          map_.ranks_of(map_.host[r])[static_cast<std::size_t>(source.place.local)]);
+      const std::size_t p = peer(r, source.place);
       sum += memory(r, source.place, s.chunk) * (source.raw ? scale(p) : 1);
     }
     for (const Place& d : s.destinations) memory(r, d, s.chunk) = sum;
