@@ -206,7 +206,8 @@ class Communicator {
   virtual void set_section(std::string_view text) = 0;
   /// Payload bytes that this rank has sent to other hosts since it joined.
   virtual std::uint64_t bytes_sent() const = 0;
-  /// Name of the builder that an operation with this goal and this total size would run.
+  /// Name of the builder that an operation with this goal and this total size would run; empty for
+  /// a scan inside of one host, which needs none.
   virtual std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const = 0;
   /// Receives a kCommunication and a kWait event per operation; null: none. Not owned.
   virtual void set_sink(Sink* sink) = 0;

@@ -13,7 +13,7 @@
 
 namespace stormo::comm {
 
-/// Wire format: append only.
+/// Ranks of one job, which all run the same version, compare the values.
 enum class OperationKind : std::uint8_t {
   kAllReduce,
   kBroadcast,
@@ -29,7 +29,7 @@ enum class OperationKind : std::uint8_t {
   kAllToAll,
   kScan,
   kExclusiveScan,
-  kSubgroup,  ///< the agreement on the members of a subgroup; the last one, see kOperationRows
+  kSubgroup,  ///< the agreement on the members of a subgroup; the last one: others stand before it
 };
 inline constexpr std::size_t kNumOperationKinds = 15;
 

@@ -127,13 +127,11 @@ Status Group::run_collective(const Request& request, Deadline by, PreparedCall& 
   call.operation.sequence = ++sequence_;
   const bool weighted = call.operation.op == ReduceOp::kWeightedAverage;
   double weight_of_all = request.weight;
-  if (cross_size() > 1) {
-    if (weighted) {
-      STORMO_ASSIGN_OR_RETURN(weight_of_all, total_weight(request, by));
-    }
-    if (request.kind == OperationKind::kExclusiveScan) {
-      STORMO_RETURN_IF_ERROR(shift_right(request, by).within(to_string(request.kind)));
-    }
+  if (cross_size() > 1 && weighted) {
+    STORMO_ASSIGN_OR_RETURN(weight_of_all, total_weight(request, by));
+  }
+  if (request.kind == OperationKind::kExclusiveScan && !in_one_pass(request)) {
+    STORMO_RETURN_IF_ERROR(shift_right(request, by).within(to_string(request.kind)));
   }
   const TimePoint start = now();
   const bool late = ended_early_;

@@ -54,6 +54,7 @@ std::uint64_t Group::bytes_sent() const {
 }
 
 std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
+  if (in_one_pass({.kind = kind_of(goal)})) return {};
   return std::string(selection().choose(goal, host_layout_, size(), bytes).builder->name);
 }
 

@@ -92,6 +92,12 @@ class Group final : public Communicator {
   }
 
  private:
+  /// Whether it is a scan that every rank makes of its part of all buffers of this host: no
+  /// algorithm says this, and the selection does not change it.
+  bool in_one_pass(const Request& request) const {
+    return goal_of(request.kind) == plan::GoalKind::kScan && cross_size() == 1 &&
+           (request.algorithm.empty() || size() == 1);
+  }
   PreparedCall& prepared_for(OperationKind kind) {
     return prepared_[static_cast<std::size_t>(kind)];
   }

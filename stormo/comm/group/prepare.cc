@@ -98,7 +98,8 @@ Result<Choice> Group::choice_for(const Request& request, std::uint64_t bytes) co
 }
 
 Result<const Program*> Group::program_for(const Request& request, std::uint64_t bytes) {
-  STORMO_ASSIGN_OR_RETURN(const Choice choice, choice_for(request, bytes));
+  STORMO_ASSIGN_OR_RETURN(Choice choice, choice_for(request, bytes));
+  if (in_one_pass(request)) choice = {};
   const Rank root = plan::has_root(goal_of(request.kind)) ? request.root : 0;
   const ProgramKey key{request.kind, root, choice};
   const auto it = programs_.find(key);
@@ -109,9 +110,7 @@ Result<const Program*> Group::program_for(const Request& request, std::uint64_t 
 
 Result<Program> Group::compile_for(const Request& request, const Choice& choice) const {
   const bool exclusive = request.kind == OperationKind::kExclusiveScan;
-  if (cross_size() == 1 && (exclusive || request.kind == OperationKind::kScan)) {
-    return compile_scan(size(), rank(), exclusive);
-  }
+  if (in_one_pass(request)) return compile_scan(size(), rank(), exclusive);
   const plan::Goal goal{goal_of(request.kind), request.root};
   if (!exclusive) {
     STORMO_ASSIGN_OR_RETURN(const auto schedule, build(choice, goal, parts_.ranks_per_host));

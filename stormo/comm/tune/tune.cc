@@ -36,6 +36,7 @@ class Tuner {
     per_cell_ = Seconds(options_.budget).count() / cells;
     Selection selection;
     for (const GoalKind goal : plan::kGoalKinds) {
+      if (world_.algorithm(goal, 0).empty()) continue;  // there is nothing to choose
       STORMO_RETURN_IF_ERROR(tune_goal(goal, selection));
     }
     return selection;

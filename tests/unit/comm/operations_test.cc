@@ -36,6 +36,46 @@ TEST(Operations, EveryAlgorithmOnRequest) {
   }
 }
 
+TEST(Operations, EveryScanOnRequest) {
+  for (const auto& hosts : {std::vector<int>{1}, {4}, {1, 1, 1}, {2, 2}, {1, 2}}) {
+    on_hosts(hosts, [&](Communicator& c) {
+      // without a name, with each one, and again: the programs are kept apart
+      for (const std::string_view name : {"", "brent_kung_scan", "chain_scan", ""}) {
+        for (const bool exclusive : {false, true}) {
+          Memory<std::int64_t> x(c, Values(5000, c.rank() + 1), true);
+          const Buffer buffer = x.buffer();
+          Request r{.kind = exclusive ? OperationKind::kExclusiveScan : OperationKind::kScan,
+                    .in = {&buffer, 1},
+                    .out = {&buffer, 1}};
+          r.algorithm = name;
+          EXPECT_OK(c.run(r, Deadline::never()));
+          const std::int64_t terms = exclusive && c.rank() > 0 ? c.rank() : c.rank() + 1;
+          ASSERT_EQ(x.values(), Values(5000, terms * (terms + 1) / 2)) << name;
+        }
+      }
+    });
+  }
+}
+
+TEST(Operations, AScanInsideOfAHostRunsTheNamedAlgorithm) {
+  on_hosts({4}, [](Communicator& c) {
+    const std::vector<float> terms = {1, 1e8f, -1e8f, 1};
+    const auto last = [&](std::string_view name) {
+      Memory<float> x(c, {terms[static_cast<std::size_t>(c.rank())]}, true);
+      const Buffer buffer = x.buffer();
+      Request r{.kind = OperationKind::kScan, .in = {&buffer, 1}, .out = {&buffer, 1}};
+      r.algorithm = name;
+      EXPECT_OK(c.run(r, Deadline::never()));
+      return x.values().front();
+    };
+    const float in_order = last("chain_scan");
+    const float in_pairs = last("brent_kung_scan");
+    if (c.rank() < 3) return;
+    EXPECT_EQ(in_order, 1) << "((1 + 1e8) - 1e8) + 1";
+    EXPECT_EQ(in_pairs, 0) << "(1 + 1e8) + (-1e8 + 1)";
+  });
+}
+
 TEST(Operations, EveryAllToAllOnRequestAndUnequalPartsOnlyWhereTheyWork) {
   for (const auto& hosts : {std::vector<int>{5}, {1, 1, 1}, {2, 2}, {1, 2}}) {
     on_hosts(hosts, [&](Communicator& c) {

@@ -29,8 +29,10 @@ TEST(Tune, EveryRankComesToTheSameRules) {
       outcomes.insert(to_text(*selection));
     });
     ASSERT_EQ(outcomes.size(), 1u);
-    EXPECT_EQ(reports, static_cast<std::size_t>(std::accumulate(hosts.begin(), hosts.end(), 0)) *
-                           plan::kGoalKinds.size() * 3);
+    // inside of one host there is nothing to choose for a scan
+    const std::size_t goals = plan::kGoalKinds.size() - (hosts.size() == 1 ? 1 : 0);
+    EXPECT_EQ(reports,
+              static_cast<std::size_t>(std::accumulate(hosts.begin(), hosts.end(), 0)) * goals * 3);
     const Selection selection = parse_selection(*outcomes.begin()).take_or_throw();
     for (const plan::GoalKind goal : plan::kGoalKinds) {
       const auto& rule = selection.rule_for(goal, host_layout_of(hosts), 3, std::uint64_t{1} << 40);
