@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <stormo/base/check.h>
 #include <stormo/comm/kernels/kernels.h>
 
 namespace stormo::mpi {
@@ -167,8 +168,20 @@ Status Execution::piece(std::byte* data, int count) {
       return link_.run("MPI_Iscan", call_.by, [&](MPI_Request* request) {
         return MPI_Iscan(MPI_IN_PLACE, data, count, type_, arithmetic_->op(), ranks, request);
       });
-    default: return exclusive_scan(data, count);
+    case OperationKind::kExclusiveScan: return exclusive_scan(data, count);
+    case OperationKind::kAllGather:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kGather:
+    case OperationKind::kScatter:
+    case OperationKind::kAllToAll:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize:
+    case OperationKind::kSubgroup: break;
   }
+  STORMO_CHECK(false, "only collectives in place have pieces");
+  return {};
 }
 
 /// MPI leaves rank 0's outcome open; ours is what it was.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include <stormo/base/check.h>
 #include <stormo/mpi/execution.h>
 
 namespace stormo::mpi {
@@ -68,8 +69,21 @@ Status Execution::parts() {
     case OperationKind::kAllGather: return all_gather();
     case OperationKind::kGather: return gather();
     case OperationKind::kScatter: return scatter();
-    default: return reduce_scatter();
+    case OperationKind::kReduceScatter: return reduce_scatter();
+    case OperationKind::kAllToAll:
+    case OperationKind::kAllReduce:
+    case OperationKind::kReduce:
+    case OperationKind::kBroadcast:
+    case OperationKind::kScan:
+    case OperationKind::kExclusiveScan:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize:
+    case OperationKind::kSubgroup: break;
   }
+  STORMO_CHECK(false, "only collectives with parts come here");
+  return {};
 }
 
 Status Execution::all_gather() {

@@ -49,6 +49,21 @@ std::optional<Rank> only_target(const Schedule& s, ChunkId chunk) {
   return std::nullopt;
 }
 
+Terms terms_at(const Schedule& s, Rank r) {
+  switch (s.goal.kind) {
+    case GoalKind::kScan: return {0, r + 1};
+    case GoalKind::kAllReduce:
+    case GoalKind::kReduceScatter:
+    case GoalKind::kReduce:
+    case GoalKind::kAllGather:
+    case GoalKind::kBroadcast:
+    case GoalKind::kGather:
+    case GoalKind::kScatter:
+    case GoalKind::kAllToAll: break;
+  }
+  return {0, s.ranks};
+}
+
 std::uint64_t hash(const Schedule& s) {
   StableHash h;
   h.add("schedule v1");

@@ -110,6 +110,13 @@ std::optional<Rank> only_source(const Schedule& s, ChunkId chunk);
 /// The only rank that must have the result of `chunk` at the end; empty: every rank.
 std::optional<Rank> only_target(const Schedule& s, ChunkId chunk);
 
+/// The ranks [first, end) whose terms the result of a chunk at rank r consists of.
+struct Terms {
+  Rank first = 0;
+  Rank end = 0;
+};
+Terms terms_at(const Schedule& s, Rank r);
+
 /// Elements [begin, end) of chunk c of `chunks` over `count` elements.
 struct Extent {
   std::int64_t begin = 0;

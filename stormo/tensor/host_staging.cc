@@ -78,8 +78,19 @@ class Staged {
       case comm::OperationKind::kBroadcast: return r.root != me;
       case comm::OperationKind::kGather:
       case comm::OperationKind::kReduce: return r.root == me;
-      default: return true;
+      case comm::OperationKind::kReceive:
+      case comm::OperationKind::kAllReduce:
+      case comm::OperationKind::kAllGather:
+      case comm::OperationKind::kReduceScatter:
+      case comm::OperationKind::kScatter:
+      case comm::OperationKind::kAllToAll:
+      case comm::OperationKind::kScan:
+      case comm::OperationKind::kExclusiveScan:
+      case comm::OperationKind::kBarrier:
+      case comm::OperationKind::kFinalize:
+      case comm::OperationKind::kSubgroup: break;
     }
+    return true;
   }
   static bool in_place(const comm::Request& r) { return r.in.data() == r.out.data(); }
   const Side& result(const comm::Request& r) const { return in_place(r) ? in_ : out_; }

@@ -196,14 +196,18 @@ class Terms {
     const Rank last = target.value_or(schedule_.ranks - 1);
     const bool reduces = plan::reduces(schedule_.goal.kind);
     for (Rank r = first; r <= last; ++r) {
-      const Rank terms = schedule_.goal.kind == GoalKind::kScan ? r + 1 : schedule_.ranks;
+      const plan::Terms wanted = plan::terms_at(schedule_, r);
+      const int terms = wanted.end - wanted.first;
       const int held = count_terms(r, schedule_.ranks);
-      const int strange = held - count_terms(r, terms);
+      const int strange = held - count_terms(r, wanted.end) + count_terms(r, wanted.first);
       if (strange == 0 && held == (reduces ? terms : 1)) continue;
       const std::string who =
           "at the end rank " + std::to_string(r) + ", chunk " + std::to_string(chunk) + ": ";
       if (!reduces) return bad(who + "never received");
-      if (strange > 0) return bad(who + "holds terms of ranks after it");
+      if (strange > 0) {
+        return bad(who + "holds terms of ranks other than " + std::to_string(wanted.first) +
+                   " to " + std::to_string(wanted.end - 1));
+      }
       return bad(who + "holds the terms of " + std::to_string(held) + " of " +
                  std::to_string(terms) + " ranks");
     }

@@ -40,7 +40,17 @@ std::uint64_t InlinePayload::contribution(const Request& r) const {
                  : bytes_of(r.in[0], *std::max_element(r.counts.begin(), r.counts.end()));
     case OperationKind::kScatter:
     case OperationKind::kReduceScatter: return bytes_of(r.out[0], before(r, r.out[0], n));
-    default: break;
+    case OperationKind::kAllReduce:
+    case OperationKind::kBroadcast:
+    case OperationKind::kReduce:
+    case OperationKind::kAllToAll:
+    case OperationKind::kScan:
+    case OperationKind::kExclusiveScan:
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize:
+    case OperationKind::kSubgroup: break;
   }
   std::uint64_t bytes = 0;
   for (const Buffer& b : r.in) bytes += b.bytes();
@@ -65,8 +75,17 @@ LocalRange InlinePayload::sources(const Request& r) const {
     case OperationKind::kGather: return r.root == me ? all : none;
     case OperationKind::kScan: return {0, me + 1};
     case OperationKind::kExclusiveScan: return {0, me};
-    default: return all;
+    case OperationKind::kAllReduce:
+    case OperationKind::kAllGather:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kAllToAll:
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize:
+    case OperationKind::kSubgroup: return all;
+    case OperationKind::kSend:
+    case OperationKind::kReceive: break;
   }
+  return none;
 }
 
 const std::byte* InlinePayload::payload(int rank) const {
@@ -150,7 +169,16 @@ void InlinePayload::finish(const Request& r, LocalRange from, const Operands& o)
       }
       return;
     }
-    default: return;
+    case OperationKind::kAllReduce:
+    case OperationKind::kReduce:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kScan:
+    case OperationKind::kExclusiveScan:  // finish_reduction()
+    case OperationKind::kSend:
+    case OperationKind::kReceive:
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize:
+    case OperationKind::kSubgroup: return;
   }
 }
 

@@ -147,7 +147,16 @@ class Checker {
         want("the output", out, equal ? in.count : total(r_.out_counts));
         want("the input", in, equal ? in.count / size_ * size_ : total(r_.counts));
         break;
-      default: break;
+      case OperationKind::kAllReduce:
+      case OperationKind::kReduce:
+      case OperationKind::kBroadcast:
+      case OperationKind::kScan:
+      case OperationKind::kExclusiveScan:
+      case OperationKind::kSend:
+      case OperationKind::kReceive:
+      case OperationKind::kBarrier:
+      case OperationKind::kFinalize:
+      case OperationKind::kSubgroup: break;
     }
   }
 

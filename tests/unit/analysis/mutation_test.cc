@@ -108,16 +108,12 @@ bool reaches_goal(const Schedule& s, Order order) {
     const auto chunk = static_cast<std::size_t>(c);
     const auto source = only_source(s, c);
     const auto target = only_target(s, c);
-    std::uint64_t sum = 0;
     for (Rank r = 0; r < s.ranks; ++r) {
-      sum += start[static_cast<std::size_t>(r)][chunk];
       if (target && *target != r) continue;
-      std::uint64_t wanted = sum;
-      if (source) wanted = start[static_cast<std::size_t>(*source)][chunk];
-      if (reduces(s.goal.kind) && s.goal.kind != GoalKind::kScan) {
-        for (Rank later = r + 1; later < s.ranks; ++later) {
-          wanted += start[static_cast<std::size_t>(later)][chunk];
-        }
+      const plan::Terms terms = source ? plan::Terms{*source, *source + 1} : terms_at(s, r);
+      std::uint64_t wanted = 0;
+      for (Rank term = terms.first; term < terms.end; ++term) {
+        wanted += start[static_cast<std::size_t>(term)][chunk];
       }
       if (memory[static_cast<std::size_t>(r)][chunk] != wanted) return false;
     }

@@ -183,9 +183,9 @@ class Machine {
 const std::vector<std::vector<int>> kHosts = {{1},    {2},       {3},       {5},          {1, 1},
                                               {2, 2}, {3, 3, 3}, {1, 2, 3}, {2, 2, 2, 2}, {4, 1}};
 
-double reduced(int ranks, int chunk) {
+double reduced(plan::Terms terms, int chunk) {
   double sum = 0;
-  for (int r = 0; r < ranks; ++r) {
+  for (Rank r = terms.first; r < terms.end; ++r) {
     const auto rank = static_cast<std::size_t>(r);
     sum += Machine::input(rank, chunk) * Machine::scale(rank);
   }
@@ -196,7 +196,7 @@ double wanted(const Schedule& s, int rank, int chunk) {
   if (const auto source = only_source(s, chunk)) {
     return Machine::input(static_cast<std::size_t>(*source), chunk);
   }
-  return reduced(s.goal.kind == plan::GoalKind::kScan ? rank + 1 : s.ranks, chunk);
+  return reduced(plan::terms_at(s, rank), chunk);
 }
 
 void expect_goal(const Schedule& s, const std::vector<int>& hosts) {
