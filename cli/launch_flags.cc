@@ -10,6 +10,7 @@
 #include <cli/own_program.h>
 #include <stormo/comm/selection/selection.h>
 #include <stormo/launch/environment.h>
+#include <stormo/launch/host_spec.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::cli {
@@ -81,6 +82,14 @@ std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,
   if (shares.ok()) return *shares;
   errors.push_back(shares.status().message());
   return {{"localhost", 0, 1}};
+}
+
+int ranks_here(const std::vector<launch::HostShare>& shares) {
+  int here = 0;
+  for (const launch::HostShare& share : shares) {
+    if (launch::is_this_host(share.name)) here += share.ranks;
+  }
+  return here;
 }
 
 launch::LaunchOptions to_launch_options(const LaunchFlags& flags,

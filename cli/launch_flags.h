@@ -39,6 +39,9 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags);
 /// they were given: name and value.
 std::vector<std::pair<std::string, std::string>> variables_of(const LaunchFlags& flags);
 
+/// How many of these ranks are on this host.
+int ranks_here(const std::vector<launch::HostShare>& shares);
+
 /// The ranks of each host that -n and -H ask for; one on this host, and a note of what is wrong,
 /// where they ask for nothing that can be.
 std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,

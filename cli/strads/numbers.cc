@@ -108,7 +108,7 @@ class NumbersProgram : public StradsProgram {
  private:
   /// `facts`: hashes of the data, where there are other ranks. All data are dropped at the end:
   /// workers have theirs.
-  Status make_ready(comm::Communicator& world, std::vector<comm::Fact>& facts) {
+  Result<strads::Workers> make_workers(comm::Communicator& world, std::vector<comm::Fact>& facts) {
     STORMO_ASSIGN_OR_RETURN(const Problem problem, read(world.local_size()));
     using Worker = std::unique_ptr<strads::BlockProgram>;
     const auto make = [&problem](int worker, int workers) -> Result<Worker> {
@@ -117,6 +117,11 @@ class NumbersProgram : public StradsProgram {
     };
     STORMO_ASSIGN_OR_RETURN(auto workers, strads::Workers::make(world, a_.virtual_workers, make));
     if (world.size() > 1) facts = strads::identity_of(problem);
+    return workers;
+  }
+
+  Status make_ready(comm::Communicator& world, std::vector<comm::Fact>& facts) {
+    STORMO_ASSIGN_OR_RETURN(auto workers, make_workers(world, facts));
     STORMO_ASSIGN_OR_RETURN(auto rounds, strads::begin_rounds(std::move(workers), schedule_,
                                                               conflicts_, loop, simulated));
     rounds_.emplace(std::move(rounds));

@@ -13,6 +13,7 @@
 #include <stormo/base/printable.h>
 #include <stormo/base/text.h>
 #include <stormo/base/units.h>
+#include <stormo/server/shard/shard_memory.h>
 #include <stormo/strads/sparse_columns.h>
 
 namespace stormo::cli {
@@ -183,8 +184,9 @@ int dry_run(StradsProgram& p, int workers) {
 
 StradsJob job_of(const StradsArguments& a, Wrong& wrong) {
   if (a.virtual_workers) return {.workers = std::max(1, *a.virtual_workers)};
-  const launch::HostShare last = place_of_ranks(a.launch, wrong).back();
-  return {.workers = last.first_rank + last.ranks, .here = a.launch.ranks_here()};
+  const std::vector<launch::HostShare> shares = place_of_ranks(a.launch, wrong);
+  const launch::HostShare& last = shares.back();
+  return {.workers = last.first_rank + last.ranks, .here = ranks_here(shares)};
 }
 
 std::vector<comm::Fact> StradsProgram::facts() const {
@@ -216,7 +218,8 @@ void StradsProgram::check_common(const StradsJob& job, std::int64_t rows, Wrong&
   need(!words.cyclic || words.schedule.depth == 0,
        "--depth: a cycle has one round in flight; give 0");
   if (words.virtual_workers) {
-    simulated = read_virtual_time(words.time, *words.virtual_workers, wrong);
+    const bool possible = *words.virtual_workers <= server::ShardMemory::kMaxWorkers;
+    simulated = read_virtual_time(words.time, possible ? *words.virtual_workers : 0, wrong);
     simulated->seed = words.schedule.seed;
     for (const auto& [flag, text, time] :
          {std::tuple{"--compute", words.time.compute, simulated->compute},

@@ -183,10 +183,12 @@ Status NetProgram::begin(comm::Communicator& world) {
                  .simulated = simulated,
                  .schedule_text = schedule_text()}));
   const std::int64_t done = rounds().scheduler().rounds_done();
+  Status enough;
   if (done > loop.rounds) {
-    return invalid_argument(fmt::format(
+    enough = invalid_argument(fmt::format(
         "--resume: {} rounds are done, and the run has {}; give more --rounds", done, loop.rounds));
   }
+  STORMO_RETURN_IF_ERROR(comm::check_agreement(world, {}, enough));  // refused by all, said once
   std::int64_t parameters = 0;
   for (const torch::Tensor& p : task_.module->parameters()) parameters += p.numel();
   heading = fmt::format(

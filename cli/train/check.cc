@@ -80,14 +80,6 @@ std::vector<int> sizes_of(const std::vector<launch::HostShare>& shares) {
   return out;
 }
 
-int ranks_here(const std::vector<launch::HostShare>& shares) {
-  int here = 0;
-  for (const launch::HostShare& share : shares) {
-    if (launch::is_this_host(share.name)) here += share.ranks;
-  }
-  return here;
-}
-
 int ranks_of(const std::vector<launch::HostShare>& shares) {
   return shares.back().first_rank + shares.back().ranks;
 }

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>

@@ -49,11 +49,9 @@ void Chain::leave_out_values(Origin origin) {
     return p.storage_offset() == 0 && p.storage().nbytes() == p.nbytes();
   };
   const std::vector<torch::Tensor> parameters = segments_.back()->parameters();
-  if (origin.make == nullptr || !std::ranges::all_of(parameters, is_whole_storage)) return;
-  std::int64_t bytes = 0;
-  for (const torch::Tensor& p : parameters) bytes += static_cast<std::int64_t>(p.nbytes());
-  *bytes_kept -= bytes;
-  if (*bytes_kept > 0) return;
+  if (origin.make == nullptr) return;
+  for (const torch::Tensor& p : parameters) *bytes_kept -= static_cast<std::int64_t>(p.nbytes());
+  if (*bytes_kept > 0 || !std::ranges::all_of(parameters, is_whole_storage)) return;
   for (const torch::Tensor& p : parameters) tensor::set_memory(p, false);
   origins_.back() = std::move(origin);
 }

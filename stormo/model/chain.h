@@ -95,13 +95,13 @@ class Segment : public torch::nn::Module {
   const tensor::Grid* grid_ = nullptr;
 };
 
-/// While it lives, models that this thread makes get no values: parameters have sizes, but no
-/// memory. What has parts of such a model makes the values of one segment at a time
-/// (Chain::make_values()), so that no process needs memory for all of them. They are the values
-/// that the model would have got at once, bit for bit.
+/// While it lives, models that this thread makes get no values but for the first `kept` bytes:
+/// parameters have sizes, but no memory. What has parts of such a model makes the values of one
+/// segment at a time (Chain::make_values()), so that no process needs memory for all of them. They
+/// are the values that the model would have got at once, bit for bit.
 class ValuesLater {
  public:
-  /// Segments keep their values as long as those of a model have fewer than `kept` bytes.
+  /// Segments keep their values as long as those of all models made have fewer than `kept` bytes.
   explicit ValuesLater(std::int64_t kept = 0);
   ~ValuesLater();
   ValuesLater(const ValuesLater&) = delete;

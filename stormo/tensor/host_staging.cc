@@ -100,6 +100,19 @@ class Staged {
   bool returns_;
 };
 
+/// A rank that cannot take part must not leave the others waiting for it.
+Result<std::shared_ptr<const Staged>> stage(const comm::Request& request, c10::DeviceType type,
+                                            comm::Communicator& host) {
+  std::shared_ptr<const Staged> staged;
+  const Status outcome = comm::outcome_of([&] {
+    staged = std::make_shared<const Staged>(request, type, host.rank());
+    return Status();
+  });
+  if (outcome.ok()) return staged;
+  host.fail(outcome.within("copying to the host"));
+  return outcome;
+}
+
 /// A rank that lacks the result must not leave the others waiting for its next operation.
 Status write_back(const Staged& staged, comm::Communicator& host) {
   const Status outcome = comm::outcome_of([&] {
@@ -118,14 +131,16 @@ bool is_on_host(const comm::Request& r) {
 
 Status HostStaging::run(const comm::Request& request, Deadline by) {
   if (is_on_host(request)) return host_.run(request, by);
-  const Staged staged(request, device_.type(), host_.rank());
-  STORMO_RETURN_IF_ERROR(host_.run(staged.request(), by));
-  return write_back(staged, host_);
+  STORMO_ASSIGN_OR_RETURN(const auto staged, stage(request, device_.type(), host_));
+  STORMO_RETURN_IF_ERROR(host_.run(staged->request(), by));
+  return write_back(*staged, host_);
 }
 
 comm::Work HostStaging::submit(const comm::Request& request) {
   if (is_on_host(request)) return host_.submit(request);
-  const auto staged = std::make_shared<const Staged>(request, device_.type(), host_.rank());
+  auto made = stage(request, device_.type(), host_);
+  if (!made.ok()) return comm::Work::completed(made.status());
+  const std::shared_ptr<const Staged> staged = *std::move(made);
   const auto written = std::make_shared<comm::PendingOperation>();
   host_.submit(staged->request()).then([&host = host_, staged, written](const Status& outcome) {
     written->complete(outcome.ok() ? write_back(*staged, host) : outcome);

@@ -12,8 +12,9 @@
 namespace stormo::test {
 namespace {
 
-/// The sum of a tensor of device `rank` over two ranks of which rank 0 loses its device meanwhile.
-void expect_failure_of_rank_0(bool asynchronous) {
+/// The sum of a tensor of device `rank` over two ranks of which rank 0 loses its device meanwhile,
+/// or `before` its tensor is read.
+void expect_failure_of_rank_0(bool asynchronous, bool before) {
   Group group = comm::make_hosts({2});
   on_ranks(group, [&](comm::Communicator& host) {
     tensor::HostStaging world(host, stub_device(host.rank()));
@@ -21,7 +22,7 @@ void expect_failure_of_rank_0(bool asynchronous) {
         torch::ones({5}, torch::TensorOptions(torch::kFloat32).device(stub_device(host.rank())));
     const comm::Buffer b = tensor::buffer_of(t);
     std::optional<LostStubDevice> lost;
-    if (host.rank() == 0) lost.emplace(0);
+    if (host.rank() == 0) lost.emplace(0, before);
     const Status outcome = asynchronous
                                ? world.all_reduce_async({&b, 1}, comm::ReduceOp::kSum).wait()
                                : world.all_reduce(b, comm::ReduceOp::kSum);
@@ -36,8 +37,10 @@ void expect_failure_of_rank_0(bool asynchronous) {
   });
 }
 
-TEST(HostStaging, AFailedCopyToTheDeviceIsTheOutcomeOfItsOperation) {
-  for (const bool asynchronous : {false, true}) expect_failure_of_rank_0(asynchronous);
+TEST(HostStaging, AFailedCopyIsTheOutcomeOfItsOperation) {
+  for (const bool asynchronous : {false, true}) {
+    for (const bool before : {false, true}) expect_failure_of_rank_0(asynchronous, before);
+  }
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ thread_local c10::DeviceIndex current = 0;
 thread_local int running = 0;  // operations of the device, of this thread
 std::atomic<std::int64_t> reads{0};
 std::atomic<int> lost{-1};  // index of a device
+std::atomic<bool> reads_fail{false};
 std::array<std::atomic<std::int64_t>, kDevices> operations{};
 
 /// While it lives, the thread is the device, and may read its memory.
@@ -212,7 +213,9 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
   if (running == 0 && to.is_cpu()) ++reads;
-  if (!to.is_cpu() && to.device().index() == lost) throw std::runtime_error("the device is lost");
+  const bool is_lost =
+      to.is_cpu() ? reads_fail && self.device().index() == lost : to.device().index() == lost;
+  if (is_lost) throw std::runtime_error("the device is lost");
   const at::Tensor target = seen(to);
   target.copy_(seen(self));
   return to;
@@ -264,7 +267,10 @@ torch::Device stub_device(int index) {
   return {kType, static_cast<c10::DeviceIndex>(index)};
 }
 
-LostStubDevice::LostStubDevice(int index) { lost = index; }
+LostStubDevice::LostStubDevice(int index, bool also_reads) {
+  lost = index;
+  reads_fail = also_reads;
+}
 LostStubDevice::~LostStubDevice() { lost = -1; }
 
 std::int64_t stub_reads() { return reads; }

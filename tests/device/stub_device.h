@@ -20,10 +20,10 @@ std::int64_t stub_reads();
 /// How many operations a device has executed.
 std::int64_t stub_operations(int index);
 
-/// While it lives, copying to that device fails.
+/// While it lives, copying to that device fails, or to it and from it.
 class LostStubDevice {
  public:
-  explicit LostStubDevice(int index);
+  explicit LostStubDevice(int index, bool also_reads = false);
   ~LostStubDevice();
   LostStubDevice(const LostStubDevice&) = delete;
 };

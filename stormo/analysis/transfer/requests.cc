@@ -265,6 +265,10 @@ class Finder {
     Collective* const shared = add(elements, dtype, {plan::kStageAxis}, goal);
     if (shared == nullptr) return;
     shared->stages = plan::Stages(model_).of_parameter(parameter);
+    // replicas lie on other hosts, and must add up in the same order
+    if (goal == GoalKind::kAllReduce && shared->stages.size() > 2) {
+      shared->algorithm = "star_all_reduce";
+    }
     shared->in_place = {parameter};
   }
 

@@ -30,10 +30,11 @@ using Row = std::array<std::string, 5>;
 struct Statement {
   std::string host;
   std::vector<Fact> facts;
-  std::string problem;  ///< empty: none
+  bool ok = true;
+  std::string problem;
 };
 void fields(auto& visit, transport::Like<Statement> auto& s) {
-  visit("statement of a rank", s.host, s.facts, s.problem);
+  visit("statement of a rank", s.host, s.facts, s.ok, s.problem);
 }
 
 /// One line of bounded length; paths and names may hold any byte.
@@ -103,8 +104,8 @@ std::string table_of(const std::vector<Row>& rows, const std::string& reference_
 /// What `ranks` have said, the same on every rank.
 Result<std::vector<RankFacts>> hear(Communicator& world, const RankFacts& mine,
                                     std::span<const Rank> ranks) {
-  const std::string own =
-      transport::encode(Statement{mine.host, mine.facts, mine.problem.message()});
+  const std::string own = transport::encode(
+      Statement{mine.host, mine.facts, mine.problem.ok(), mine.problem.message()});
   std::vector<RankFacts> heard;
   for (const Rank rank : ranks) {
     std::string text = own;
@@ -112,9 +113,11 @@ Result<std::vector<RankFacts>> hear(Communicator& world, const RankFacts& mine,
     STORMO_RETURN_IF_ERROR(world.broadcast(Buffer{&length, 1, DType::kInt64}, rank));
     text.resize(static_cast<std::size_t>(length));
     STORMO_RETURN_IF_ERROR(world.broadcast(Buffer{text.data(), length, DType::kUInt8}, rank));
-    STORMO_ASSIGN_OR_RETURN(Statement said, transport::decode<Statement>("agreement", text));
+    auto decoded = transport::decode<Statement>("agreement", text);
+    if (!decoded.ok()) return decoded.status().within(fmt::format("rank {}", rank));
+    Statement said = *std::move(decoded);
     heard.push_back({.rank = rank, .host = std::move(said.host), .facts = std::move(said.facts)});
-    if (!said.problem.empty()) heard.back().problem = Status(Code::kRefused, said.problem);
+    if (!said.ok) heard.back().problem = Status(Code::kRefused, said.problem);
   }
   return heard;
 }
@@ -174,7 +177,8 @@ Status compare_facts(const RankFacts& reference, const std::string& reference_na
 Status check_agreement(Communicator& world, std::vector<Fact> facts, const Status& problem) {
   if (world.size() == 1) return problem;
   const RankFacts mine{world.rank(), world.host(), std::move(facts), problem};
-  const Statement compared{.host = {}, .facts = mine.facts, .problem = problem.message()};
+  const Statement compared{
+      .host = {}, .facts = mine.facts, .ok = problem.ok(), .problem = problem.message()};
   auto hash = static_cast<std::int64_t>(fnv1a(transport::encode(compared)));
   std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
   STORMO_RETURN_IF_ERROR(world.all_gather(Buffer{&hash, 1, DType::kInt64}, all));

@@ -64,10 +64,16 @@ Status Group::perform(const Request& request, Deadline by) {
     STORMO_RETURN_IF_ERROR(check_request(request, rank(), size()));
     if (has_turns(request)) return perform_in_turns(request, by);
     if (needs_token(request)) return perform_with_token(request, by);
-    STORMO_RETURN_IF_ERROR(prepare(request, call));
+    const Status prepared = outcome_of([&] { return prepare(request, call); });
+    // refusals are the same on all ranks, but not a lack of memory
+    if (prepared.code() == Code::kException) return give_up(describe(request, size()), prepared);
+    STORMO_RETURN_IF_ERROR(prepared);
   }
   if (finalized_) return invalid_argument("the group was finalized");
-  if (parts_.health->failed()) return status().within(to_text(call.operation));
+  if (parts_.health->failed()) {
+    call.operation.sequence = 0;  // this call has none
+    return status().within(to_text(call.operation));
+  }
   // a reduction of the user's may throw
   const Status outcome = outcome_of([&] {
     return is_message(request.kind) ? run_message(request, by, call)

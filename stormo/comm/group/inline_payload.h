@@ -33,8 +33,8 @@ class InlinePayload {
   LocalRange sources(const Request& request) const;
   /// Before the barrier: writes this rank's contribution to its board. `bytes`: contribution().
   void post(const Request& request, std::uint64_t bytes);
-  /// After the barrier: computes this rank's result. `from`: sources(). Uses how, user and scales
-  /// of `operands`.
+  /// After the barrier: computes this rank's result. `from`: sources(). Uses kernel, how,
+  /// user and scales of `operands`.
   void finish(const Request& request, LocalRange from, const Operands& operands);
 
  private:

@@ -13,9 +13,9 @@
 namespace stormo::comm {
 
 /// Everything that a call needs except the addresses of its buffers and its weights; of a message
-/// `operation` and `operands.tag`. Loops repeat the same calls, so a group caches this for the last
-/// call of each kind. A call of the same form is then not
-/// checked again, and its algorithm not chosen again.
+/// `operation` and `form`. Loops repeat the same calls, so a group caches this for the last call of
+/// each kind. A call of the same form is then not checked again, and its algorithm not chosen
+/// again.
 struct PreparedCall {
   Operation operation;               ///< its sequence is that of the last call
   Tag form = 0;                      ///< fingerprint of the operation without its sequence

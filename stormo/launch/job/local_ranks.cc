@@ -32,7 +32,7 @@ int sockets_of(const HostJob& job) {
   return std::clamp(std::atoi(text.c_str()), 1, transport::TcpOptions::kMaxSockets);
 }
 
-/// Whether the descriptor is readable, or at its end; blocks until then, at most until `by`, and a
+/// Whether the descriptor is readable, or at its end; blocks until then, until `by`, or for a
 /// second.
 bool wait_readable(const Descriptor& fd, Deadline by) {
   pollfd p{fd.get(), POLLIN, 0};

@@ -21,7 +21,7 @@ constexpr Duration kAnswerTime = std::chrono::seconds(60);
 constexpr Duration kShellExitTime = std::chrono::milliseconds(500);
 constexpr int kLongestWaitMs = 60'000;
 
-/// Waits for `pid` until `by`; its status word, or -1.
+/// Waits for `pid` until `by`, a minute at most; its status word, or -1.
 int wait_for(pid_t pid, Deadline by) {
   const Result<Descriptor> process = open_process(pid);
   if (!process.ok()) return -1;

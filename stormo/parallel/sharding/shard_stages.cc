@@ -10,7 +10,6 @@
 #include <stormo/parallel/sharding/shard_stages.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <map>
 #include <utility>
 

@@ -18,7 +18,7 @@ namespace stormo::server {
 class ByteRanges {
  public:
   void add(const void* data, std::size_t bytes);
-  /// The body of a frame that goes before all ranges. Before the first byte is moved.
+  /// The body of a frame that goes before all ranges, of which none counts as moved then.
   void set_head(std::string body);
   bool done() const { return next_ >= ranges_.size(); }
   /// Bytes that were moved since the beginning.

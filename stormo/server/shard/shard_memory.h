@@ -64,7 +64,7 @@ class ShardMemory {
     Commit from, to;  ///< the version that is current, and the next one
     protocol::ShardState state;
   };
-  /// The rest of its word, in the low half, is its number.
+  /// The word of a lease has its owner in the upper 16 bits, and its number below.
   static constexpr unsigned kOwnerShift = 48;
   static constexpr std::uint64_t kLeaseNumber = (std::uint64_t{1} << kOwnerShift) - 1;
 

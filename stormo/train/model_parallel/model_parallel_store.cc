@@ -304,7 +304,8 @@ Status ModelParallelStore::give(const analysis::Collective& values) {
                                                     : tensor::buffer_of(own));
     elements += buffers.back().count;
   }
-  STORMO_RETURN_IF_ERROR(check_elements(values, elements, values.dtype));
+  if (buffers.empty()) return {};
+  STORMO_RETURN_IF_ERROR(check_elements(values, elements, buffers.front().dtype));
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks,
                           groups_.over(values.axes, values.stages));
   return perform_transfer(*ranks, values, in_place(buffers));

@@ -30,7 +30,8 @@ namespace stormo::train {
 /// parameters; gather() gathers the whole.
 class ModelParallelStore final : public ParameterStore {
  public:
-  /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all
+  /// `groups` is borrowed and has a group over each of plan::model_axes(), and those of
+  /// AxisGroups::of_tied(). `plan` is that of all
   /// ranks. `module` is a model::Chain where the plan has plan::kTensorAxis. `sharding` counts
   /// where the plan shards the parts. `bring`: see make_store(); empty where the module has values.
   /// `serve` makes the store of this rank's part where the plan has it on servers.

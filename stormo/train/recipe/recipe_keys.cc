@@ -31,7 +31,9 @@ constexpr Use kUses[] = {
 
 /// Of a key with choices.
 std::string choice(std::string_view key, const Recipe& recipe) {
-  const std::string quoted = format_value(*find_field(key), recipe);
+  const RecipeField* field = find_field(key);
+  STORMO_CHECK(field != nullptr, "a key that the schema lacks");
+  const std::string quoted = format_value(*field, recipe);
   return quoted.substr(1, quoted.size() - 2);
 }
 

@@ -217,7 +217,6 @@ Status GradientReducer::start_next() {
     if (!total_asked_ && row_of(part.action.codec).in_blocks()) {
       STORMO_ASSIGN_OR_RETURN(total, sum_of_weights());
     }
-    part.under_way = true;
     for (const auto& bucket : part.buckets) {
       for (const comm::Request& request : bucket->gather(weight_, total)) {
         if (part.action.asynchronous) {
@@ -227,6 +226,7 @@ Status GradientReducer::start_next() {
         }
       }
     }
+    part.under_way = true;
     if (!part.action.asynchronous) STORMO_RETURN_IF_ERROR(finish(part.range, {}));
   }
   if (done_) done_(part.action);

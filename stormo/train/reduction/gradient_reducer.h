@@ -14,9 +14,9 @@
 #include <stormo/train/autograd/backward_hooks.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
-#include <stormo/train/reduction/complete_gradients.h>
 #include <stormo/train/reduction/gradient_bucket.h>
 #include <stormo/train/reduction/reduction.h>
+#include <stormo/train/reduction/terms_of_gradients.h>
 
 namespace stormo::train {
 

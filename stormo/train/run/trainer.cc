@@ -26,7 +26,7 @@ namespace {
 
 bool is_validation(const EvalSplit& split) { return split.name == "validation"; }
 
-// Everything that is wrong beside the plan, one line each.
+// Everything that is wrong, one line each.
 Status validate(const RunSetup& setup) {
   const TrainerOptions& o = setup.options;
   Requirements require("\n");
@@ -56,6 +56,8 @@ Status validate(const RunSetup& setup) {
   }
   const Status keys = check_keys(o);
   require(keys.ok(), keys.message());
+  const Result<Strategy> strategy = strategy_of(o);
+  require(strategy.ok() || !keys.ok(), strategy.status().message());
   for (const NamedParameter& p : trainable_parameters(*setup.task.module)) {
     require(!p.sparse || optim::leaves_rest_alone(o.optimizer),
             "'" + p.name +

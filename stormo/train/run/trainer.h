@@ -40,7 +40,7 @@ class Trainer {
   /// some steps and chosen one. If overlap is measured, the first steps also try plans with
   /// buckets.
   const plan::StepPlan& plan() const;
-  /// Why there is no plan; OK where there is one, and with kAuto before run().
+  /// Why there is no plan; OK where there is one, and where run() is going to choose it (kAuto).
   const Status& composed() const;
   /// Runs the training; blocks until the run is over. A collective; call once. First the ranks
   /// compare versions, options, data, model and plan. If they differ, or are invalid on one rank,

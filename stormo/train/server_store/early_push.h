@@ -8,7 +8,7 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/server/shard.h>
 #include <stormo/train/autograd/backward_hooks.h>
-#include <stormo/train/reduction/complete_gradients.h>
+#include <stormo/train/reduction/terms_of_gradients.h>
 #include <stormo/train/server_store/served_parameters.h>
 
 namespace stormo::train {

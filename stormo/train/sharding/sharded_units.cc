@@ -78,6 +78,8 @@ std::optional<int> ShardedUnits::find(plan::Range parameters) const {
 
 Status ShardedUnits::set_plan(const plan::StepPlan& plan, bool states_types) {
   sent_.clear();
+  weights_sent_.reset();
+  flags_sent_.reset();
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     std::vector<analysis::Collective> all = analysis::requests_of(plan, i, {});

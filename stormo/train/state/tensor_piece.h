@@ -18,7 +18,7 @@ struct TensorPiece {
   std::vector<std::int64_t> shape;  ///< of the whole tensor
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  torch::Tensor values;                     ///< one dimension; shared, not copied
+  torch::Tensor values;                     ///< in C order; shared, not copied
   std::optional<checkpoint::Box> box = {};  ///< begin and end do not count then
 };
 

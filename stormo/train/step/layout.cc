@@ -36,6 +36,10 @@ Change reduction_of(Layout layout, const MadeFor& made) {
   return layout == Layout::kHostShared && one_host ? kPublished : kAveraged;
 }
 
+const char* word_of(const Change& reduction) {
+  return reduction == kPublished ? "share_gradients" : "all_reduce";
+}
+
 /// Whether the store of a layout does this with parameters and gradients.
 bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
   const bool sums_weights = row.makes.has(Value::kWeights);
@@ -61,14 +65,13 @@ bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
   return false;
 }
 
-/// What it does, where it does something else.
+/// The refusal of an action that it does not take.
 std::string what_it_takes(Layout layout, const MadeFor& made) {
   switch (layout) {
     case Layout::kReplicated: return "replicas only average gradients (all_reduce)";
     case Layout::kHostShared: {
-      const bool one_host = reduction_of(layout, made) == kPublished;
-      return std::string("one copy per host takes ") +
-             (one_host ? "share_gradients" : "all_reduce") + " and share_parameters";
+      return std::string("one copy per host takes ") + word_of(reduction_of(layout, made)) +
+             " and share_parameters";
     }
     case Layout::kSharded: return "shards are no shared copy";
     case Layout::kAveraged: return "ranks with parameters of their own only average and mix them";
@@ -189,8 +192,7 @@ Status check_all_reduced(const StepPlan& plan, Layout layout, const MadeFor& mad
   }
   const std::size_t all = trained(plan, all_parameters(plan.model));
   if (layout == Layout::kHostShared && (reduced != all || !released)) {
-    return bad(std::string("one copy per host takes ") +
-               (reduction == kPublished ? "share_gradients" : "all_reduce") +
+    return bad(std::string("one copy per host takes ") + word_of(reduction) +
                " of every gradient once, and share_parameters");
   }
   if (layout == Layout::kReplicated && first_reduction(plan) != nullptr && reduced != all) {

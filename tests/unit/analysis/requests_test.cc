@@ -106,7 +106,7 @@ TEST(Requests, WhatIsFrozenAndStaysWholeIsGatheredOnce) {
   EXPECT_EQ(collectives_of(p, 0, {}).size(), 2u);
 }
 
-/// Three stages of four segments; the last one reads the first parameter, too. Each rank has half
+/// Three stages of a segment each; the last one reads the first parameter, too. Each rank has half
 /// of what is split: of `tied`, of 10 elements.
 StepPlan stages(ActionKind kind, plan::Range range) {
   StepPlan p;

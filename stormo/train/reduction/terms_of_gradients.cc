@@ -1,4 +1,4 @@
-#include <stormo/train/reduction/complete_gradients.h>
+#include <stormo/train/reduction/terms_of_gradients.h>
 
 #include <set>
 
