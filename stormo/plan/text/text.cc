@@ -81,8 +81,9 @@ void TextReader::expect(std::string_view symbol) {
 
 void TextReader::expect_header(std::string_view kind, int version) {
   const std::string known = "v" + std::to_string(version);
-  if (at_end()) fail("expected '" + std::string(kind) + " " + known + "', found nothing");
-  expect(kind);
+  const std::string wanted = "expected '" + std::string(kind) + " " + known + "'";
+  if (at_end()) fail(wanted + ", found nothing");
+  if (!accept(kind)) fail(wanted + " in front of everything else");
   const std::string found = word("the version of the text form");
   if (ok() && found != known) {
     fail_at_token("version '" + found + "' is unknown; this program reads " + known);

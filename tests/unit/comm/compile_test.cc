@@ -264,6 +264,8 @@ TEST(Selection, ErrorsNameThePlaceAndTheReason) {
   const auto message = [](std::string_view line) {
     return parse_selection("selection v1\n" + std::string(line)).status().message();
   };
+  EXPECT_EQ(parse_selection("all_reduce one_host").status().message(),
+            "1:1: expected 'selection v1' in front of everything else");
   EXPECT_NE(message("all_reduce moon ranks=0 bytes=0 x pieces=1").find("2:12: unknown host layout"),
             std::string::npos);
   EXPECT_NE(message("scan one_host ranks=0 bytes=0 ring_all_reduce pieces=1")
