@@ -29,29 +29,26 @@ std::string bench_heading(const BenchOptions& options, int ranks, int hosts) {
                                                : ", buffers in the Arena");
 }
 
-std::string bench_columns() {
-  return fmt::format("{:>10}  {:>9}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>10}", "bytes", "p50",
-                     "p90", "p99", "alg GB/s", "bus GB/s", "roofline", "iterations");
+std::string bench_columns(bool shaped) {
+  return fmt::format("{:>10}  {:>9}  {:>9}  {:>9}  {:>8}  {:>8}  {:>8}  {:>10}  {:<5}{}  {}",
+                     "bytes", "p50", "p90", "p99", "alg GB/s", "bus GB/s", "roofline", "iterations",
+                     "", shaped ? "   line" : "", "algorithm");
 }
 
-std::string bench_line(const bench::Measurement& m) {
-  return fmt::format("{:>10}  {:>9}  {:>9}  {:>9}  {:>8.3f}  {:>8.3f}  {:>8}  {:>10}  {}",
+std::string bench_line(const bench::Measurement& m, double line) {
+  return fmt::format("{:>10}  {:>9}  {:>9}  {:>9}  {:>8.3f}  {:>8.3f}  {:>8}  {:>10}  {:<5}{}  {}",
                      format_bytes(m.bytes), short_time(m.p50_s), short_time(m.p90_s),
                      short_time(m.p99_s), m.algbw / 1e9, m.busbw / 1e9,
                      m.roofline ? fmt::format("{:.2f}", *m.roofline) : "", m.iterations,
-                     m.verified ? "ok" : "WRONG");
+                     m.verified ? "ok" : "WRONG", line > 0 ? fmt::format("  {:.3f}", line) : "",
+                     m.algorithm);
 }
 
 std::string bench_table(const std::vector<BenchRow>& rows) {
   if (rows.empty()) return {};
-  std::string out = bench_columns();
+  std::string out = bench_columns(rows.front().line > 0);
   const auto end = std::back_inserter(out);
-  const bool shaped = rows.front().line > 0;
-  if (shaped) fmt::format_to(end, "  line");
-  for (const BenchRow& row : rows) {
-    fmt::format_to(end, "\n{}", bench_line(row.ours));
-    if (shaped) fmt::format_to(end, "  {:.3f}", row.line);
-  }
+  for (const BenchRow& row : rows) fmt::format_to(end, "\n{}", bench_line(row.ours, row.line));
   for (std::size_t i = 0; i < rows.front().against.size(); ++i) {
     fmt::format_to(end, "\n\n{:>10}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {}", "bytes", "stormo",
                    rows.front().against[i].name, "ratio", "min", "max", "rounds");

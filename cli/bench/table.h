@@ -26,8 +26,8 @@ struct BenchRow {
 
 /// Lines for people, without their ends.
 std::string bench_heading(const BenchOptions& options, int ranks, int hosts);
-std::string bench_columns();
-std::string bench_line(const bench::Measurement& m);
+std::string bench_columns(bool shaped = false);
+std::string bench_line(const bench::Measurement& m, double line = 0);
 std::string bench_table(const std::vector<BenchRow>& rows);
 
 /// One line of JSON, without its end.

@@ -90,6 +90,7 @@ RoundResults<bench::Measurement> three_rounds() {
     one.algbw = one.busbw = static_cast<double>(bytes) / p50;
     one.verified = verified;
     one.iterations = 10;
+    one.algorithm = "ring_all_reduce";
     return one;
   };
   RoundResults<bench::Measurement> r(2);
@@ -121,6 +122,7 @@ TEST(BenchRounds, MergeIntoMediansAndRatios) {
 
 TEST(BenchTable, HasWhatWasMeasured) {
   const std::string text = bench_table(rows());
+  EXPECT_THAT(text, HasSubstr("ring_all_reduce\n")) << "the algorithm ends a line";
   EXPECT_THAT(text, HasSubstr("openmpi"));
   EXPECT_THAT(text, HasSubstr("3.00     2.00     4.00"));
   EXPECT_THAT(text, HasSubstr("THEIRS WRONG"));
