@@ -360,6 +360,7 @@ TEST(StradsRun, WhatIsWrongIsSaidTogetherBeforeAnythingRuns) {
        {"100 factors of 1 rows and 2147483647 columns need 3.44e+03 GB"}},
       {"lasso", {"--virtual", "2", "-n", "2"}, {"--virtual: workers are simulated in one process"}},
       {"lasso", {"--virtual", "0"}, {"--virtual: 0 is not from 1 to 1024"}},
+      {"lasso", {"--virtual", "2000000000"}, {"--virtual: 2000000000 is not from 1 to 1024"}},
       {"lasso", {"--cyclic", "--depth", "1"}, {"--depth: a cycle"}},
       {"lasso",
        {"--virtual", "1", "--compute", "1000000000s", "--latency", "1000000000s", "--base-weight",
