@@ -41,6 +41,13 @@ class JsonTest(TrainTest):
                 for lane, share in step["share"].items():
                     self.assertTrue(0 <= share <= 1, f"{lane}: {share}")
 
+    def test_ranks_that_share_a_core_are_told_so_once(self):
+        one_core = {min(os.sched_getaffinity(0))}
+        run = self.start("mlp.toml", "-n", "2", preexec_fn=lambda: os.sched_setaffinity(0, one_core))
+        _, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 0, err)
+        self.assertEqual(re.findall("start (at most|fewer)", err), ["at most"])
+
     def test_losses_do_not_depend_on_the_number_of_ranks(self):
         losses = []
         for ranks in ("1", "2", "3"):

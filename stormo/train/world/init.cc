@@ -52,7 +52,11 @@ Result<int> set_threads(comm::Communicator& world, int requested) {
       world.all_gather(comm::Buffer{&mine, bytes, DType::kUInt8},
                        comm::Buffer{all.data(), bytes * world.size(), DType::kUInt8}));
   const train::ThreadShare share = train::share_threads(all, requested);
-  if (share.oversubscribed && world.rank() == 0) {
+  const launch::EnvironmentReader job = launch::process_environment();
+  const auto local_rank = job("STORMO_LOCAL_RANK");
+  // with one thread each it is the number of ranks, which Stormo's launcher has told
+  const bool told = local_rank && share.threads == 1;
+  if (share.oversubscribed && !told && world.rank() == 0) {
     std::fprintf(stderr,
                  "stormo: warning: more threads than cores (%d rank(s) on this host, %d thread(s) "
                  "each, %d usable core(s)); ranks will wait for each other, start fewer per host\n",
@@ -61,8 +65,7 @@ Result<int> set_threads(comm::Communicator& world, int requested) {
   at::set_num_threads(share.threads);
   if (!share.oversubscribed) {
     // workers of server processes have groups of their own; of their host one process speaks
-    const launch::EnvironmentReader job = launch::process_environment();
-    const bool is_first = job("STORMO_LOCAL_RANK").value_or("0") == "0";
+    const bool is_first = local_rank.value_or("0") == "0";
     g_busy_watch = std::make_unique<train::BusyWatch>(
         share.threads, [speaks = is_first && world.local_rank() == 0,
                         rank = world.rank()](const std::string& line) {
