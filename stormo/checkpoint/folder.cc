@@ -183,14 +183,15 @@ Result<std::string> newest_checkpoint(const std::string& directory) {
   return Status(manifest.status().code(), manifest.status().message() + remedy(found, newest));
 }
 
-Result<RunIdentity> begin_run(const std::string& directory, bool overwrite) {
+Result<RunIdentity> begin_run(const std::string& directory, bool overwrite,
+                              std::string_view advice) {
   const Listing listing = list_checkpoints(directory);
   std::vector<std::string> older;
   for (const Found& f : listing.complete) {
     if (!f.run.ok()) {
       return invalid_argument(f.run.status().message() +
                               ": nobody can say whose checkpoint this is; move it away, or choose "
-                              "another folder with --checkpoint DIR");
+                              "another folder");
     }
     if (std::find(older.begin(), older.end(), f.run->id) == older.end()) {
       older.push_back(f.run->id);
@@ -201,10 +202,7 @@ Result<RunIdentity> begin_run(const std::string& directory, bool overwrite) {
   const std::string what = listing.complete.empty()
                                ? "folders named like checkpoints"
                                : "checkpoints already, the newest " + listing.complete[0].path;
-  return invalid_argument(fmt::format(
-      "'{}' holds {}; go on from there with --resume, choose another folder with --checkpoint DIR, "
-      "or replace what is there with --overwrite",
-      directory, what));
+  return invalid_argument(fmt::format("'{}' holds {}; {}", directory, what, advice));
 }
 
 Status check_other_runs(const std::string& directory, const RunIdentity& run) {
@@ -212,7 +210,7 @@ Status check_other_runs(const std::string& directory, const RunIdentity& run) {
     if (!f.run.ok() || f.run->id == run.id || replaces(run, f.run->id)) continue;
     return invalid_argument(
         fmt::format("{} belongs to {}, this is {}: two runs write into one folder; give each its "
-                    "own with --checkpoint DIR",
+                    "own",
                     f.path, name_of(*f.run), name_of(run)));
   }
   return ok_status();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -32,10 +33,16 @@ std::string checkpoint_path(const std::string& directory, std::int64_t step);
 /// silently.
 Result<std::string> newest_checkpoint(const std::string& directory);
 
+/// What commands offer for a folder that has checkpoints already.
+inline constexpr std::string_view kAdvice =
+    "go on from there with --resume, choose another folder with --checkpoint DIR, or replace what "
+    "is there with --overwrite";
+
 /// The identity of a new run in `directory`. kInvalidArgument when the folder has checkpoints,
 /// unless `overwrite`: then the new run replaces them with its first complete checkpoint. Writes
-/// nothing.
-Result<RunIdentity> begin_run(const std::string& directory, bool overwrite);
+/// nothing. `advice`: what the caller can do in place of it.
+Result<RunIdentity> begin_run(const std::string& directory, bool overwrite,
+                              std::string_view advice = kAdvice);
 
 /// kInvalidArgument when `directory` has a checkpoint of another run than `run` and those that it
 /// replaces: two runs write into one folder.

@@ -21,8 +21,7 @@ Status RunLock::take(const std::string& directory, Deadline by) {
     if (errno != EWOULDBLOCK && errno != EINTR) return ok_status();  // no locks here
     if (by.expired()) {
       return invalid_argument("another run writes into '" + directory +
-                              "'; wait for its end, or choose another folder with --checkpoint "
-                              "DIR");
+                              "'; wait for its end, or choose another folder");
     }
     std::this_thread::sleep_for(kLook);
   }

@@ -239,7 +239,10 @@ void RunCheckpoint::export_model(const std::string& file) {
 
 Result<checkpoint::Snapshot> RunCheckpoint::snapshot(const TrainingPosition& progress) {
   if (world_.rank() == 0 && run_.id.empty()) {
-    STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory_, options_.overwrite));
+    STORMO_ASSIGN_OR_RETURN(
+        run_, checkpoint::begin_run(directory_, options_.overwrite,
+                                    "go on from there with restore(), choose another folder, or "
+                                    "replace what is there with RunCheckpointOptions::overwrite"));
   }
   checkpoint::Snapshot s{.pieces = {},
                          .step = progress.step,

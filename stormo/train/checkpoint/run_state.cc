@@ -32,6 +32,23 @@ using Tensors = TensorMap;
 /// How long the ranks of a run that has been ended may take to go.
 constexpr Duration kEndOfRun = std::chrono::seconds(3);
 
+/// What a program may do where its folder has checkpoints already.
+constexpr std::string_view kProgramAdvice =
+    "go on from there with TrainerOptions::resume, choose another checkpoint.directory, or replace "
+    "what is there with TrainerOptions::overwrite";
+
+/// The member of `state` that has the options of a program.
+constexpr const char* kSavedOptions = "options";
+
+bool is_program(const TrainerOptions& options) { return options.recipe_json == "{}"; }
+
+/// Its options as to_json() writes them; what they lack of a recipe has its default.
+std::string program_json(const TrainerOptions& options) {
+  Recipe recipe;
+  recipe.train = options;
+  return to_json(recipe);
+}
+
 /// Step and seed say which samples come next, on any number of ranks, and what the generators give.
 /// With a sharding that is not kShuffled, the ranks and the batch of the epoch do, too.
 std::string state_json(const TrainerOptions& options, const data::EpochLayout& layout,
@@ -40,6 +57,7 @@ std::string state_json(const TrainerOptions& options, const data::EpochLayout& l
   nlohmann::json state = {
       {"seed", options.seed}, {"data_order", "seed, epoch"}, {"generators", "seed, step, rank"}};
   if (!training_data.empty()) state[kSavedSamples] = training_data;
+  if (is_program(options)) state[kSavedOptions] = nlohmann::json::parse(program_json(options));
   if (options.sharding != data::Sharding::kShuffled) {
     state["data_order"] = "seed, epoch, sharding";
     state["sharding"] = {{"kind", data::name_of(options.sharding)},
@@ -124,7 +142,17 @@ Status RunState::start(bool parts) {
   if (parts) {
     for (const auto& p : module_.named_parameters()) tensors.erase(p.key());
   }
-  if (world_.rank() == 0) STORMO_RETURN_IF_ERROR(begin(tensors));
+  Result<std::string> from = std::string();  // what rank 0 goes on from
+  if (world_.rank() == 0) {
+    const Status begun = begin(tensors);
+    from = begun.ok() ? Result<std::string>(resumed_from_) : begun;
+  }
+  from = checkpoint::broadcast_outcome(world_, from);
+  if (!from.ok()) {
+    (void)world_.barrier();  // whoever ends the group must not come before others have heard why
+    return from.status();
+  }
+  resumed_from_ = *from;
   STORMO_RETURN_IF_ERROR(broadcast_values(world_, tensors));
   if (!options_.resume) return {};
   auto& [sharding, layout] = saved_order_;
@@ -135,7 +163,6 @@ Status RunState::start(bool parts) {
   samples = progress[1];
   saved_order_ = {static_cast<data::Sharding>(progress[2]),
                   {static_cast<int>(progress[3]), progress[4]}};
-  STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world_, resumed_from_));
   return resume_order();
 }
 
@@ -200,7 +227,9 @@ Status RunState::begin(const Tensors& values) {
   STORMO_RETURN_IF_ERROR(lock_.take(directory, Deadline::after(kEndOfRun)));
   link_warning = checkpoint::link_warning(directory);
   if (options_.resume) return load_weights(values).within("resume");
-  STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory, options_.overwrite));
+  STORMO_ASSIGN_OR_RETURN(
+      run_, checkpoint::begin_run(directory, options_.overwrite,
+                                  is_program(options_) ? kProgramAdvice : checkpoint::kAdvice));
   return {};
 }
 
@@ -232,24 +261,38 @@ Status RunState::load_weights(const Tensors& values) {
   const Tensors all = named_state(module_);
   STORMO_RETURN_IF_ERROR(check_same_model(reader.manifest(), all).within(resumed_from_));
   STORMO_RETURN_IF_ERROR(read_into(reader, values).within(resumed_from_));
+  STORMO_RETURN_IF_ERROR(note_changes(reader.manifest()).within(resumed_from_));
   run_ = checkpoint::continued_run(reader.manifest().run);
   step = reader.manifest().step;
   samples = reader.manifest().samples;
   const auto state = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
   if (state.contains("best")) best.restore(state["best"].dump());
   STORMO_RETURN_IF_ERROR(load_order(reader.manifest().state_json));
-  note_changes(reader.manifest());
   if (values.size() < all.size()) weights_.emplace(std::move(reader));
   return {};
 }
 
-void RunState::note_changes(const checkpoint::Manifest& manifest) {
-  for (RecipeChange& c : recipe_changes(manifest.recipe_json, options_.recipe_json)) {
+// Whether a recipe may have changed, `stormo train` has asked before any rank started.
+Status RunState::note_changes(const checkpoint::Manifest& manifest) {
+  std::string before = manifest.recipe_json, now = options_.recipe_json;
+  if (is_program(options_)) {
+    const auto state = nlohmann::json::parse(manifest.state_json, nullptr, false);
+    before = state.contains(kSavedOptions) ? state[kSavedOptions].dump() : "{}";
+    now = program_json(options_);
+  }
+  std::vector<RecipeChange> changes = recipe_changes(before, now);
+  const std::string data = saved_samples(manifest.state_json);
+  if (!data.empty() && !training_data.empty() && data != training_data) {
+    changes.push_back({"data", nlohmann::json(data).dump(), nlohmann::json(training_data).dump(),
+                       OnResume::kNamed});
+  }
+  if (is_program(options_)) {
+    STORMO_RETURN_IF_ERROR(check_changes(changes, nullptr, accepted_changes));
+  }
+  for (RecipeChange& c : changes) {
     changed.push_back({std::move(c.key), std::move(c.before), std::move(c.now)});
   }
-  const std::string before = saved_samples(manifest.state_json);
-  if (before.empty() || training_data.empty() || before == training_data) return;
-  changed.push_back({"data", nlohmann::json(before).dump(), nlohmann::json(training_data).dump()});
+  return {};
 }
 
 Status RunState::attach(ParameterStore& store, GradScaler* scaler) {

@@ -84,6 +84,7 @@ class RunState {
 
   std::string
       training_data;  ///< on rank 0, of describe_samples(), kept in checkpoints; may be empty
+  std::vector<std::string> accepted_changes;   ///< on rank 0, see Trainer::accept_changes()
   std::vector<observe::ChangeRecord> changed;  ///< on rank 0, since the checkpoint that it resumes
   std::string link_warning;                    ///< on rank 0, see checkpoint::link_warning()
   std::int64_t step = 0;                       ///< done
@@ -95,7 +96,7 @@ class RunState {
  private:
   Status begin(const TensorMap& values);
   Status load_weights(const TensorMap& values);
-  void note_changes(const checkpoint::Manifest& manifest);
+  Status note_changes(const checkpoint::Manifest& manifest);
   Status load_optimizer();
   Status load_parts();
   Status load_scaler();

@@ -133,7 +133,7 @@ Status check_resume(const ParsedRecipe& parsed, std::span<const std::string> acc
                     "--checkpoint DIR",
                     path, manifest.name, recipe.train.name));
   }
-  return check_changes(recipe_changes(manifest.recipe_json, to_json(recipe)), parsed, accepted)
+  return check_changes(recipe_changes(manifest.recipe_json, to_json(recipe)), &parsed, accepted)
       .within(path);
 }
 

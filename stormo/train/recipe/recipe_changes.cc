@@ -118,10 +118,12 @@ Json former_value(const Json& recipe, std::string_view key) {
   return value == former->nothing ? Json(former->nothing_now) : value;
 }
 
-bool is_named(const RecipeChange& change, const ParsedRecipe& parsed,
+bool is_named(const RecipeChange& change, const ParsedRecipe* parsed,
               std::span<const std::string> accepted) {
-  const auto origin = parsed.origins.find(change.key);
-  if (origin != parsed.origins.end() && origin->second == "command line") return true;
+  if (parsed != nullptr) {
+    const auto origin = parsed->origins.find(change.key);
+    if (origin != parsed->origins.end() && origin->second == "command line") return true;
+  }
   return std::ranges::any_of(accepted, [&](const std::string& name) {
     return name == change.key || change.key.starts_with(name + ".");
   });
@@ -162,28 +164,31 @@ std::vector<RecipeChange> recipe_changes(std::string_view before, std::string_vi
   return changes;
 }
 
-Status check_changes(std::span<const RecipeChange> changes, const ParsedRecipe& parsed,
+Status check_changes(std::span<const RecipeChange> changes, const ParsedRecipe* parsed,
                      std::span<const std::string> accepted) {
   std::string wrong;
   const auto add = [&wrong](const std::string& line) {
     wrong += (wrong.empty() ? "" : "\n") + line;
   };
+  const bool program = parsed == nullptr;
+  const std::string_view ours = program ? "program" : "recipe";
   std::string unnamed;
   for (const RecipeChange& c : changes) {
     if (c.rule == OnResume::kRefused) {
-      add(
-          fmt::format("it has {} {}, this recipe {}; choose the run's own folder with --checkpoint "
-                      "DIR, or begin a new run with its weights: --init-from CHECKPOINT",
-                      c.key, c.before, c.now));
+      add(fmt::format("it has {} {}, this {} {}; {}", c.key, c.before, ours, c.now,
+                      program ? "choose another checkpoint.directory"
+                              : "choose the run's own folder with --checkpoint DIR, or begin a new "
+                                "run with its weights: --init-from CHECKPOINT"));
     } else if (c.rule == OnResume::kNamed && !is_named(c, parsed, accepted)) {
       unnamed += (unnamed.empty() ? "" : ",") + c.key;
-      add(fmt::format("{} was {}, the recipe now says {}", c.key, c.before, c.now));
+      add(fmt::format("{} was {}, the {} now says {}", c.key, c.before, ours, c.now));
     }
   }
   if (!unnamed.empty()) {
     add(fmt::format(
         "the run would go on as another one; give it the old values, or name the keys that "
-        "may change, on the command line or by --accept-changes {}",
+        "may change, {} {}",
+        program ? "by Trainer::accept_changes():" : "on the command line or by --accept-changes",
         unnamed));
   }
   return wrong.empty() ? ok_status() : invalid_argument(wrong);

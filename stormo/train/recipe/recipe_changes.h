@@ -32,8 +32,9 @@ struct RecipeChange {
 std::vector<RecipeChange> recipe_changes(std::string_view before, std::string_view now);
 
 /// kInvalidArgument lists changes that are refused, and those that are neither given on the command
-/// line nor in `accepted`: keys, or sections ("optimizer").
-Status check_changes(std::span<const RecipeChange> changes, const ParsedRecipe& parsed,
+/// line nor in `accepted`: keys, or sections ("optimizer"). `parsed`: null for the options of a
+/// program.
+Status check_changes(std::span<const RecipeChange> changes, const ParsedRecipe* parsed,
                      std::span<const std::string> accepted);
 
 }  // namespace stormo::train

@@ -47,6 +47,7 @@ struct RunSetup {
   TrainerOptions options;
   plan::StepPlan plan;
   std::vector<observe::DataRecord> data_records = {};
+  std::vector<std::string> accepted_changes = {};  ///< see Trainer::accept_changes()
   observe::RunObserver* observer = nullptr;
   Sink* sink = nullptr;
   DoneAction done = {};

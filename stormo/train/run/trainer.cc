@@ -205,6 +205,9 @@ void Trainer::set_observer(observe::RunObserver* observer) { state_->setup.obser
 void Trainer::set_data_records(std::vector<observe::DataRecord> records) {
   state_->setup.data_records = std::move(records);
 }
+void Trainer::accept_changes(std::vector<std::string> keys) {
+  state_->setup.accepted_changes = std::move(keys);
+}
 void Trainer::on_lead(std::function<Result<observe::RunObserver*>()> make) {
   state_->setup.lead = std::move(make);
 }

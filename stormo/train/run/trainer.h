@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <stormo/base/event.h>
@@ -28,6 +29,10 @@ class Trainer {
   void set_observer(observe::RunObserver* observer);
   /// What is known of the data, for the record of the start.
   void set_data_records(std::vector<observe::DataRecord> records);
+  /// For a program with TrainerOptions::resume: keys of recipes ("optimizer.lr"), or sections, that
+  /// may have other values than in the checkpoint, and "data". Without it, options that change what
+  /// is trained are refused; see docs/checkpoints.md.
+  void accept_changes(std::vector<std::string> keys);
   /// For a worker of server processes with backups, which may have to go on with what the first
   /// worker did: called once then, by run() on its rank 0. The observer that it returns, not owned,
   /// prints from there on; a failure ends the run.

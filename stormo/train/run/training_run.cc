@@ -55,6 +55,7 @@ Status TrainingRun::start() {
   run_.world.set_section("start");
   run_.setup.task.module->train();
   RunState& state = run_.state;
+  state.accepted_changes = run_.setup.accepted_changes;
   const bool describes = run_.world.rank() == 0 && !run_.options.checkpoint.directory.empty();
   if (describes && !run_.has_columns()) state.training_data = describe_samples(*run_.setup.train);
   STORMO_RETURN_IF_ERROR(model_.make_parameters());

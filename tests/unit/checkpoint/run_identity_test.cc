@@ -45,7 +45,7 @@ TEST_F(Run, KeepsASecondOneOutWhileItLasts) {
   ASSERT_TRUE(first->take(folder_, Deadline::after({})).ok());
   const Status refused = second->take(folder_, Deadline::after(std::chrono::milliseconds(1)));
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.message(), AllOf(HasSubstr("another run"), HasSubstr("--checkpoint DIR")));
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("another run"), HasSubstr("another folder")));
   EXPECT_THAT(names_in(folder_), testing::IsEmpty());
   // One that is about to end is waited for.
   std::jthread ending([&first] { first.reset(); });
@@ -123,7 +123,7 @@ TEST_F(Run, TwoThatWriteIntoOneFolderAreToldApartAndLoseNothing) {
     const Status status = save_as(second, step, /*keep=*/1).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_THAT(status.message(), AllOf(HasSubstr("belongs to run " + first.id),
-                                        HasSubstr(second.id), HasSubstr("--checkpoint DIR")));
+                                        HasSubstr(second.id), HasSubstr("give each its own")));
   }
   EXPECT_THAT(names_in(folder_), UnorderedElementsAre("step-00000002", "latest"));
   EXPECT_EQ(content(folder_ / "step-00000002" / "manifest.json"), manifest);

@@ -130,6 +130,7 @@ class DataSharding : public testing::Test {
     Recorder recorder;
     Trainer trainer(world, task, dataset, {}, options);
     trainer.set_observer(&recorder);
+    trainer.accept_changes({"data.sharding", "train.global_batch"});
     STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
     if (world.rank() == 0) {
       outcome.hash = end.weights_hash;

@@ -179,6 +179,7 @@ TEST_P(EachPolicy, ResumesBitForBit) {
 }
 
 TEST_F(ParameterServer, ItsCheckpointIsThatOfAnyStrategy) {
+  accepted_changes = {"strategy.kind"};
   options.optimizer = {.kind = OptimizerOptions::Kind::kAdam, .lr = 0.01};
   const auto use = [&](Strategy::Kind kind) {
     options.strategy.kind = kind;

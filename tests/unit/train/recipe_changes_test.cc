@@ -89,7 +89,7 @@ TEST(RecipeChanges, AreNamedOnTheCommandLineOrAccepted) {
   const auto status = [&](const std::string& text, const std::vector<std::string>& overrides,
                           const std::vector<std::string>& accepted) {
     const ParsedRecipe now = recipe_of(text, overrides);
-    return check_changes(recipe_changes(before, to_json(now.recipe)), now, accepted);
+    return check_changes(recipe_changes(before, to_json(now.recipe)), &now, accepted);
   };
   const std::string other = "[train]\nseed = 2\n[optimizer]\nlr = 0.5\nkind = 'adamw'\n";
   EXPECT_THAT(status(other, {}, {}).message(),

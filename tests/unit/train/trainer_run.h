@@ -79,6 +79,7 @@ class TrainerRun : public testing::Test {
   Outcome run(int ranks) { return try_run(ranks).take_or_throw(); }
 
   train::TrainerOptions options;
+  std::vector<std::string> accepted_changes;
   std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(96);
   std::string folder;
   std::function<Result<std::vector<std::unique_ptr<comm::Communicator>>>(int ranks)> make_group =
@@ -107,6 +108,7 @@ class TrainerRun : public testing::Test {
     train::Trainer trainer(world, task, dataset,
                            {{"validation", std::make_shared<ToyDataset>(31), 7}}, options);
     trainer.set_observer(&recorder);
+    trainer.accept_changes(accepted_changes);
     if (on_action) trainer.on_action([&](const plan::Action& a) { on_action(world.rank(), a); });
     STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
     return Outcome{end, values_of(*module), recorder.steps, recorder.evals};

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -20,6 +21,7 @@
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/state/checkpoint.h>
 
+#include "tests/unit/comm/ranks.h"
 #include "toy.h"
 
 namespace stormo::train {
@@ -29,6 +31,11 @@ using test::make_toy_module;
 using test::toy_task;
 using test::ToyDataset;
 using test::ToyModule;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 class Recorder final : public observe::RunObserver {
  public:
@@ -82,6 +89,7 @@ class TrainerTest : public testing::Test {
     };
     Trainer trainer(*world, task, dataset, std::move(splits), options);
     trainer.set_observer(&recorder);
+    trainer.accept_changes(accepted_changes);
     Result<observe::EndRecord> end = trainer.run();
     signal = trainer.interrupt_signal();
     last_saved = trainer.last_saved();
@@ -104,6 +112,7 @@ class TrainerTest : public testing::Test {
   std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(47);
   std::string folder;
   TrainerOptions options;
+  std::vector<std::string> accepted_changes;
   Recorder recorder;
   int signal = -1;
 };
@@ -347,7 +356,8 @@ TEST_F(TrainerTest, AFreshRunDoesNotMixWithTheCheckpointsOfAnother) {
   ASSERT_TRUE(run(make_toy_module(3)).ok());
   const auto refused = run(make_toy_module(3));
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
-  EXPECT_NE(refused.status().message().find("--overwrite"), std::string::npos);
+  EXPECT_THAT(refused.status().message(),
+              AllOf(HasSubstr("TrainerOptions::overwrite"), Not(HasSubstr("--"))));
   EXPECT_FALSE(recorder.start);
   options.overwrite = true;
   options.epochs = 1;
@@ -355,6 +365,48 @@ TEST_F(TrainerTest, AFreshRunDoesNotMixWithTheCheckpointsOfAnother) {
   EXPECT_EQ(*checkpoint::newest_checkpoint(folder), checkpoint::checkpoint_path(folder, 5));
   options.resume = true;
   EXPECT_EQ(run(make_toy_module(3)).status().code(), Code::kInvalidArgument);  // not both
+}
+
+TEST_F(TrainerTest, AllRanksSayWhyARunIsRefused) {
+  options.checkpoint.directory = folder;
+  ASSERT_TRUE(run(make_toy_module(3)).ok());
+  const std::vector modules = {make_toy_module(3), make_toy_module(3)};
+  const auto refused = [&](comm::Communicator& ranks) {
+    const Task task = toy_task(modules[static_cast<std::size_t>(ranks.rank())]);
+    const auto end = Trainer(ranks, task, dataset, {}, options).run();
+    EXPECT_EQ(end.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(end.status().message(), StartsWith("'" + folder + "' holds checkpoints already"));
+  };
+  comm::on_ranks(2, refused, /*finalize=*/false);
+}
+
+TEST_F(TrainerTest, ARunThatGoesOnRefusesOptionsThatTrainSomethingElse) {
+  options.checkpoint.directory = folder;
+  ASSERT_TRUE(run(make_toy_module(3)).ok());
+  options.resume = true;
+  options.epochs = 3;
+  options.optimizer.lr = 0.01;
+  options.clip_norm = 0.5;
+  const auto refused = run(make_toy_module(3));
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(),
+              AllOf(HasSubstr("optimizer.lr was 0.05, the program now says 0.01"),
+                    HasSubstr("Trainer::accept_changes(): train.clip_norm,optimizer.lr"),
+                    Not(HasSubstr("epochs")), Not(HasSubstr("--"))));
+  EXPECT_FALSE(recorder.start);
+
+  accepted_changes = {"train.clip_norm", "optimizer"};
+  ASSERT_TRUE(run(make_toy_module(3)).ok());
+  std::vector<std::string> told;
+  for (const observe::ChangeRecord& c : recorder.start->changed) told.push_back(c.key);
+  EXPECT_THAT(told, UnorderedElementsAre("train.epochs", "train.clip_norm", "optimizer.lr"));
+
+  options.epochs = 4;
+  dataset = std::make_shared<ToyDataset>(48);
+  EXPECT_THAT(run(make_toy_module(3)).status().message(), HasSubstr("data was \"47 samples"));
+  options.name = "another";
+  EXPECT_THAT(run(make_toy_module(3)).status().message(),
+              HasSubstr("choose another checkpoint.directory"));
 }
 
 TEST_F(TrainerTest, TwoJobsDoNotResumeOneRunAtOnce) {
