@@ -53,8 +53,9 @@ void add_common(CLI::App& command, StradsArguments& a, const char* seeded) {
   a.add(command, "--seed", a.schedule.seed, seeded)->check(at_least(0));
   command.add_flag("--json", a.json, "One JSON object per judgement on stdout, and one at the end");
   command.add_flag("--dry-run", a.dry_run, "Print the plan of a round, start nothing");
-  auto* simulated = a.add(command, "--virtual", a.virtual_workers,
-                          "Number of workers in virtual time, in one process", from(1, 1024));
+  auto* simulated =
+      a.add(command, "--virtual", a.virtual_workers,
+            "Number of workers in virtual time, in one process", from(1, kMostVirtualWorkers));
   for (CLI::Option* option :
        add_virtual_time(command, a.time, "Virtual time of a worker for its part of a block",
                         "Virtual time of a message, each way")) {

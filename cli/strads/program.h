@@ -34,6 +34,7 @@ struct Need {
 Need from(std::int64_t least, std::int64_t most);
 Need above_zero();
 inline constexpr std::int64_t kMostNumber = 2147483647;
+inline constexpr int kMostVirtualWorkers = 1024;
 
 /// A word that counts for the results: what it must be, and what all ranks must have in common.
 struct CountingWord {

@@ -13,7 +13,6 @@
 #include <stormo/base/printable.h>
 #include <stormo/base/text.h>
 #include <stormo/base/units.h>
-#include <stormo/server/shard/shard_memory.h>
 #include <stormo/strads/sparse_columns.h>
 
 namespace stormo::cli {
@@ -218,7 +217,7 @@ void StradsProgram::check_common(const StradsJob& job, std::int64_t rows, Wrong&
   need(!words.cyclic || words.schedule.depth == 0,
        "--depth: a cycle has one round in flight; give 0");
   if (words.virtual_workers) {
-    const bool possible = *words.virtual_workers <= server::ShardMemory::kMaxWorkers;
+    const bool possible = *words.virtual_workers <= kMostVirtualWorkers;
     simulated = read_virtual_time(words.time, possible ? *words.virtual_workers : 0, wrong);
     simulated->seed = words.schedule.seed;
     for (const auto& [flag, text, time] :

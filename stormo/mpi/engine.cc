@@ -130,14 +130,7 @@ void Engine::set_section(std::string_view text) {
 }
 
 void Engine::record(Lane lane, const Operation& operation, TimePoint start, TimePoint end) {
-  if (sink_ == nullptr) return;
-  sink_->record({.lane = lane,
-                 .name = comm::to_string(operation.kind),
-                 .rank = rank(),
-                 .step = -1,
-                 .bytes = operation.count * size_of(operation.dtype),
-                 .start = start,
-                 .end = end});
+  if (sink_ != nullptr) sink_->record(comm::event_of(operation, lane, rank(), start, end));
 }
 
 }  // namespace stormo::mpi

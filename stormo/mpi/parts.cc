@@ -65,22 +65,12 @@ Status Execution::parts() {
   if (r_.kind == OperationKind::kAllToAll) return all_to_all();
   if (call_.operation.count == 0) return {};
   if (!r_.counts.empty() && fits_one_call()) list_parts();
-  switch (r_.kind) {
-    case OperationKind::kAllGather: return all_gather();
-    case OperationKind::kGather: return gather();
-    case OperationKind::kScatter: return scatter();
-    case OperationKind::kReduceScatter: return reduce_scatter();
-    case OperationKind::kAllToAll:
-    case OperationKind::kAllReduce:
-    case OperationKind::kReduce:
-    case OperationKind::kBroadcast:
-    case OperationKind::kScan:
-    case OperationKind::kExclusiveScan:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-    case OperationKind::kBarrier:
-    case OperationKind::kFinalize:
-    case OperationKind::kSubgroup: break;
+  const bool to_root = plan::has_root(comm::goal_of(r_.kind));
+  switch (comm::form_of(r_.kind)) {
+    case comm::BufferForm::kGathers: return to_root ? gather() : all_gather();
+    case comm::BufferForm::kScatters: return to_root ? scatter() : reduce_scatter();
+    case comm::BufferForm::kExchanges:
+    case comm::BufferForm::kInPlace: break;
   }
   STORMO_CHECK(false, "only collectives with parts come here");
   return {};

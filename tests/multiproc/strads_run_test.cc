@@ -103,6 +103,13 @@ TEST(StradsRun, WorkersThatNeedNoTimeHaveNotWaited) {
   EXPECT_EQ(end_of(strads("lasso", kSmall + words)).at("waited"), 0);
 }
 
+TEST(StradsRun, OneOfTheMostVirtualWorkersMayBeSlow) {
+  const Words words{"--virtual", "1024", "--rows", "1024", "--columns", "20", "--rounds", "2"};
+  const auto alike = end_of(strads("lasso", words));
+  const auto slow = end_of(strads("lasso", words + Words{"--stragglers", "1:1000x"}));
+  EXPECT_GT(slow.at("virtual_s").get<double>(), 2 * alike.at("virtual_s").get<double>());
+}
+
 TEST(StradsRun, OptionsWithoutEffectAreRefused) {
   using Both = std::pair<Words, Words>;
   for (const auto& [one, other] :
@@ -351,6 +358,9 @@ TEST(StradsRun, WhatIsWrongIsSaidTogetherBeforeAnythingRuns) {
       {"lasso",
        {"--rows", "1000000", "--columns", "1000000"},
        {"1e+12 elements need 4.8e+04 GB on this host, but "}},
+      {"lasso",
+       {"--rows", "1000000", "--columns", "1000000", "-H", "localhost:8"},
+       {"1e+12 elements need 3.84e+05 GB on this host, but "}},
       {"factorise", {"--rows", "2000000000", "--known", "500"}, {"1e+12 known elements and 8"}},
       {"factorise",
        {"--virtual", "1024", "--columns", "10000000", "--rows", "1024", "--known", "1"},

@@ -317,14 +317,7 @@ Status Group::status() const {
 }
 
 void Group::record(Lane lane, const Operation& operation, TimePoint start, TimePoint end) {
-  if (sink_ == nullptr) return;
-  sink_->record({.lane = lane,
-                 .name = to_string(operation.kind),
-                 .rank = rank(),
-                 .step = -1,
-                 .bytes = operation.count * size_of(operation.dtype),
-                 .start = start,
-                 .end = end});
+  if (sink_ != nullptr) sink_->record(event_of(operation, lane, rank(), start, end));
 }
 
 }  // namespace stormo::comm

@@ -32,25 +32,14 @@ std::uint64_t bytes_of(const Buffer& like, std::int64_t count) {
 
 std::uint64_t InlinePayload::contribution(const Request& r) const {
   const int n = host_.size();
-  switch (r.kind) {
-    case OperationKind::kAllGather:
-    case OperationKind::kGather:
+  switch (form_of(r.kind)) {
+    case BufferForm::kGathers:
       return r.counts.empty()
                  ? r.in[0].bytes()
                  : bytes_of(r.in[0], *std::max_element(r.counts.begin(), r.counts.end()));
-    case OperationKind::kScatter:
-    case OperationKind::kReduceScatter: return bytes_of(r.out[0], before(r, r.out[0], n));
-    case OperationKind::kAllReduce:
-    case OperationKind::kBroadcast:
-    case OperationKind::kReduce:
-    case OperationKind::kAllToAll:
-    case OperationKind::kScan:
-    case OperationKind::kExclusiveScan:
-    case OperationKind::kSend:
-    case OperationKind::kReceive:
-    case OperationKind::kBarrier:
-    case OperationKind::kFinalize:
-    case OperationKind::kSubgroup: break;
+    case BufferForm::kScatters: return bytes_of(r.out[0], before(r, r.out[0], n));
+    case BufferForm::kExchanges:
+    case BufferForm::kInPlace: break;
   }
   std::uint64_t bytes = 0;
   for (const Buffer& b : r.in) bytes += b.bytes();

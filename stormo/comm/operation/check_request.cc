@@ -131,32 +131,21 @@ class Checker {
     const auto whole = [&](const Buffer& part) {
       return equal ? part.count * size_ : total(r_.counts);
     };
-    switch (r_.kind) {
-      case OperationKind::kAllGather:
-      case OperationKind::kGather:
+    switch (form_of(r_.kind)) {
+      case BufferForm::kGathers:
         want("the input", in, own(in));
         if (needs_out) want("the output", out, whole(in));
         break;
-      case OperationKind::kReduceScatter:
-      case OperationKind::kScatter:
+      case BufferForm::kScatters:
         want("the output", out, own(out));
         if (needs_in) want("the input", in, whole(out));
         break;
-      case OperationKind::kAllToAll:
+      case BufferForm::kExchanges:
         if (equal != r_.out_counts.empty()) return complain("counts for both sides, or for none");
         want("the output", out, equal ? in.count : total(r_.out_counts));
         want("the input", in, equal ? in.count / size_ * size_ : total(r_.counts));
         break;
-      case OperationKind::kAllReduce:
-      case OperationKind::kReduce:
-      case OperationKind::kBroadcast:
-      case OperationKind::kScan:
-      case OperationKind::kExclusiveScan:
-      case OperationKind::kSend:
-      case OperationKind::kReceive:
-      case OperationKind::kBarrier:
-      case OperationKind::kFinalize:
-      case OperationKind::kSubgroup: break;
+      case BufferForm::kInPlace: break;
     }
   }
 
@@ -169,9 +158,8 @@ class Checker {
     const auto* b = static_cast<const std::byte*>(out.data);
     if (a == nullptr || b == nullptr || a + in.bytes() <= b || b + out.bytes() <= a) return;
     // the part that this rank contributes to, or takes from, the whole
-    const bool gathers = r_.kind == OperationKind::kAllGather || r_.kind == OperationKind::kGather;
-    const bool parts =
-        gathers || r_.kind == OperationKind::kReduceScatter || r_.kind == OperationKind::kScatter;
+    const bool gathers = form_of(r_.kind) == BufferForm::kGathers;
+    const bool parts = form_of(r_.kind) != BufferForm::kExchanges;
     const Buffer& part = gathers ? in : out;
     std::int64_t before = part.count * rank_;
     if (!r_.counts.empty()) {

@@ -166,4 +166,13 @@ Operation describe(const Request& r, int size) {
   return o;
 }
 
+Event event_of(const Operation& operation, Lane lane, Rank rank, TimePoint start, TimePoint end) {
+  return {.lane = lane,
+          .name = to_string(operation.kind),
+          .rank = rank,
+          .bytes = operation.count * size_of(operation.dtype),
+          .start = start,
+          .end = end};
+}
+
 }  // namespace stormo::comm

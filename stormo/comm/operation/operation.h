@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include <stormo/base/event.h>
 #include <stormo/base/ids.h>
 #include <stormo/comm/request.h>
 #include <stormo/plan/schedule.h>
@@ -61,38 +62,50 @@ std::string to_text(const Operation& operation);
 /// "all_reduce"; of a call at server shards "pull".
 std::string_view name_of(const Operation& operation);
 
+/// How the buffers of an operation belong together.
+enum class BufferForm : std::uint8_t {
+  kInPlace,   ///< `in` and `out` are the same buffers, any number of them; a message has one
+  kGathers,   ///< `in` is this rank's part, `out` the whole
+  kScatters,  ///< `in` is the whole, `out` this rank's part
+  kExchanges  ///< both have a part for each rank
+};
+
 /// What is true of the operations of one kind.
 struct OperationRow {
   OperationKind kind;
   std::string_view name;
-  bool in_place = false;  ///< `in` and `out` are always the same buffers (any number of them; a
-                          ///< message has one)
-  bool reduces = false;   ///< combines terms of several ranks
+  BufferForm form = BufferForm::kInPlace;
+  bool reduces = false;                              ///< combines terms of several ranks
   plan::GoalKind goal = plan::GoalKind::kAllReduce;  ///< of its schedules, if it has some
 };
 /// By value.
-inline constexpr std::array<OperationRow, kNumOperationKinds> kOperationRows = {{
-    {OperationKind::kAllReduce, "all_reduce", true, true},
-    {OperationKind::kBroadcast, "broadcast", true, false, plan::GoalKind::kBroadcast},
-    {OperationKind::kAllGather, "all_gather", false, false, plan::GoalKind::kAllGather},
-    {OperationKind::kReduceScatter, "reduce_scatter", false, true, plan::GoalKind::kReduceScatter},
-    {OperationKind::kBarrier, "barrier", true},
-    {OperationKind::kSend, "send", true},
-    {OperationKind::kReceive, "recv", true},
-    {OperationKind::kFinalize, "finalize", true},
-    {OperationKind::kReduce, "reduce", true, true, plan::GoalKind::kReduce},
-    {OperationKind::kGather, "gather", false, false, plan::GoalKind::kGather},
-    {OperationKind::kScatter, "scatter", false, false, plan::GoalKind::kScatter},
-    {OperationKind::kAllToAll, "all_to_all", false, false, plan::GoalKind::kAllToAll},
-    {OperationKind::kScan, "scan", true, true, plan::GoalKind::kScan},
-    {OperationKind::kExclusiveScan, "exclusive_scan", true, true, plan::GoalKind::kScan},
-    {OperationKind::kSubgroup, "subgroup", true},
-}};
+inline constexpr std::array<OperationRow, kNumOperationKinds> kOperationRows = [] {
+  using enum BufferForm;
+  using plan::GoalKind;
+  return std::array<OperationRow, kNumOperationKinds>{{
+      {OperationKind::kAllReduce, "all_reduce", kInPlace, true},
+      {OperationKind::kBroadcast, "broadcast", kInPlace, false, GoalKind::kBroadcast},
+      {OperationKind::kAllGather, "all_gather", kGathers, false, GoalKind::kAllGather},
+      {OperationKind::kReduceScatter, "reduce_scatter", kScatters, true, GoalKind::kReduceScatter},
+      {OperationKind::kBarrier, "barrier"},
+      {OperationKind::kSend, "send"},
+      {OperationKind::kReceive, "recv"},
+      {OperationKind::kFinalize, "finalize"},
+      {OperationKind::kReduce, "reduce", kInPlace, true, GoalKind::kReduce},
+      {OperationKind::kGather, "gather", kGathers, false, GoalKind::kGather},
+      {OperationKind::kScatter, "scatter", kScatters, false, GoalKind::kScatter},
+      {OperationKind::kAllToAll, "all_to_all", kExchanges, false, GoalKind::kAllToAll},
+      {OperationKind::kScan, "scan", kInPlace, true, GoalKind::kScan},
+      {OperationKind::kExclusiveScan, "exclusive_scan", kInPlace, true, GoalKind::kScan},
+      {OperationKind::kSubgroup, "subgroup"},
+  }};
+}();
 constexpr const OperationRow& row_of(OperationKind kind) {
   return kOperationRows[static_cast<std::size_t>(kind)];
 }
 constexpr std::string_view to_string(OperationKind kind) { return row_of(kind).name; }
-constexpr bool in_place(OperationKind kind) { return row_of(kind).in_place; }
+constexpr BufferForm form_of(OperationKind kind) { return row_of(kind).form; }
+constexpr bool in_place(OperationKind kind) { return form_of(kind) == BufferForm::kInPlace; }
 constexpr bool reduces(OperationKind kind) { return row_of(kind).reduces; }
 /// Whether it is between two ranks.
 constexpr bool is_message(OperationKind kind) {
@@ -116,5 +129,8 @@ constexpr bool contributes(const Request& request, Rank me) {
 
 /// The Operation of a checked request in a group of `size` ranks.
 Operation describe(const Request& request, int size);
+
+/// What a sink is told of an operation, or of a part of one.
+Event event_of(const Operation& operation, Lane lane, Rank rank, TimePoint start, TimePoint end);
 
 }  // namespace stormo::comm

@@ -27,7 +27,7 @@ class BackwardHooks {
     /// A pass inside the pass was seen: gradients that were complete may change again.
     std::function<void()> nested;
     /// The outermost pass is over; backward() rethrows an exception of this function.
-    std::function<void()> end;
+    std::function<void()> end = [] {};
     /// Called before the first ready() of a pass if the previous pass ended by an exception.
     std::function<void()> abandoned;
   };

@@ -223,7 +223,9 @@ Status load_text_classification(Loading& loading) {
     const std::string path = path_of(recipe, recipe.data.train);
     STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts all, read(path));
     const MakePart part = [&](const auto* samples, bool training) {
-      const data::LabelledTexts texts = samples ? data::select_rows(all, *samples) : all;
+      std::optional<data::LabelledTexts> some;
+      if (samples != nullptr) some = data::select_rows(all, *samples);
+      const data::LabelledTexts& texts = some ? *some : all;
       if (training) {
         if (!settled.words) {
           settled.words =

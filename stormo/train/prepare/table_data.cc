@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -125,7 +126,9 @@ Status load_table(Loading& loading) {
     const std::string path = shown_path(loading, recipe.data.train);
     STORMO_ASSIGN_OR_RETURN(const data::Table all, read(loading, recipe.data.train));
     const MakePart part = [&](const auto* rows, bool training) -> Result<DatasetPtr> {
-      const data::Table table = rows ? data::select_rows(all, *rows) : all;
+      std::optional<data::Table> some;
+      if (rows != nullptr) some = data::select_rows(all, *rows);
+      const data::Table& table = some ? *some : all;
       if (training) STORMO_RETURN_IF_ERROR(settle_table(loading, table).within(path));
       return make_table(loading, table, path);
     };

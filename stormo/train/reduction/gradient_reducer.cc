@@ -153,7 +153,6 @@ void GradientReducer::observe_backward() {
   hooks_ = std::make_unique<BackwardHooks>(
       tensors, BackwardHooks::Events{.ready = [this](std::size_t i) { ready(i); },
                                      .nested = [this] { defer(); },
-                                     .end = [] {},
                                      .abandoned = [this] { abandon(); }});
 }
 

@@ -33,7 +33,6 @@ void EarlyPush::set_plan(const plan::StepPlan& plan) {
   hooks_ = std::make_unique<BackwardHooks>(
       tensors, BackwardHooks::Events{.ready = [this](std::size_t i) { ready(i); },
                                      .nested = [this] { defer(); },
-                                     .end = [] {},
                                      .abandoned = [this] { next_pass(); }});
 }
 

@@ -300,13 +300,13 @@ Status Runner::execute(const Action& action) {
   // the values that this rank has shown to whoever saves them may go now
   if (row.changes_parameters) parts_.before_update();
   const Perform perform = perform_of(row);
-  if (perform == nullptr) return by_store(action);
+  if (perform == nullptr) return perform_in_store(action);
   STORMO_RETURN_IF_ERROR((this->*perform)(action));
   if (parts_.done) parts_.done(action);
   return {};
 }
 
-Status Runner::by_store(const Action& action) {
+Status Runner::perform_in_store(const Action& action) {
   const ActionRow& row = row_of(action.kind);
   std::optional<Interval> interval;
   if (row.scope == plan::Scope::kServers || row.averages()) {

@@ -119,7 +119,7 @@ class Runner {
   using Perform = Status (Runner::*)(const plan::Action&);
   static Perform perform_of(const plan::ActionRow& row);
   Status execute(const plan::Action& action);
-  Status by_store(const plan::Action& action);
+  Status perform_in_store(const plan::Action& action);
   Status finish_batches();
   BatchUnderWay* batch_of(const plan::Action& action);
   Status load(const plan::Action& action);

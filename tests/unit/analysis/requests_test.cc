@@ -135,6 +135,13 @@ TEST(Requests, StagesThatReadAParameterAddItsGradientsUpAmongThemselves) {
   EXPECT_EQ(collectives_of(p, 0, {}).size(), 1u) << "once for all of them";
 }
 
+TEST(Requests, MoreThanTwoTermsOfATiedGradientAreAddedInOneOrder) {
+  StepPlan p = stages(ActionKind::kAllReduceTied, {0, 0});
+  EXPECT_EQ(requests_of(project(p, 0), 0, {}).at(0).algorithm, "") << "of two";
+  p.model.segments[1].borrowed = {0};
+  EXPECT_EQ(requests_of(project(p, 0), 0, {}).at(0).algorithm, "star_all_reduce");
+}
+
 // Of a worker that is cut, servers give each value to one rank.
 TEST(Requests, WhatOneRankOfAWorkerPullsOthersGetFromIt) {
   StepPlan p = stages(ActionKind::kPull, {0, 3});
