@@ -21,6 +21,7 @@
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>
 
 #include "tests/unit/comm/ranks.h"
+#include "tests/unit/train/seeded.h"
 
 // Training a small chain on ranks that are threads, and alone on the union of their batches.
 namespace stormo::test {
@@ -56,8 +57,7 @@ struct Batch {
   }
 };
 
-/// A model and the batches of a run. Both depend on their arguments alone; construct them in one
-/// thread, since libtorch's generator is one for all.
+/// A model and the batches of a run. Both depend on their arguments alone, in any thread.
 struct Problem {
   std::string name;
   std::function<std::shared_ptr<model::Chain>()> build;
@@ -65,13 +65,13 @@ struct Problem {
   torch::ScalarType type = torch::kFloat64;
 
   std::shared_ptr<model::Chain> model(std::uint64_t seed) const {
-    torch::manual_seed(seed);
+    const Seeded seeded(seed);
     auto chain = build();
     chain->to(type);
     return chain;
   }
   std::vector<Batch> batches(int steps, std::int64_t rows) const {
-    torch::manual_seed(7);
+    const Seeded seeded(7);
     std::vector<Batch> out;
     for (int i = 0; i < steps; ++i) {
       out.push_back(draw(rows));

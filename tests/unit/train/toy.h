@@ -10,6 +10,8 @@
 #include <stormo/model/loss.h>
 #include <stormo/train/task.h>
 
+#include "tests/unit/train/seeded.h"
+
 // A small classification problem, and a module whose middle weight is exactly as large as a
 // gradient must be to be reduced in place (128 x 64 float64 = 64 KiB).
 namespace stormo::test {
@@ -30,7 +32,7 @@ struct ToyModule : torch::nn::Module {
 };
 
 inline std::shared_ptr<ToyModule> make_toy_module(std::uint64_t seed, double dropout = 0) {
-  torch::manual_seed(seed);
+  const Seeded seeded(seed);
   return std::make_shared<ToyModule>(dropout);
 }
 

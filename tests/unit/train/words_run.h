@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,14 +14,13 @@
 #include <stormo/train/run/trainer.h>
 
 #include "sharded_problem.h"
+#include "tests/unit/train/seeded.h"
 #include "words.h"
 
 namespace stormo::test {
 
 inline std::shared_ptr<Words> make_words() {
-  static std::mutex making;  // the generator that the values come from is that of the process
-  const std::lock_guard lock(making);
-  torch::manual_seed(3);
+  const Seeded seeded(3);
   auto words = std::make_shared<Words>();
   words->to(torch::kFloat64);
   return words;
