@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,15 +24,14 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/parallel/replicas/choose.h>
-#include <stormo/parallel/replicas/host_shared.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
-#include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
 
 #include "tests/unit/parallel/swaps.h"
+#include "tests/ways.h"
 
 namespace stormo::parallel {
 namespace {
@@ -71,43 +71,51 @@ plan::ModelShape model_by_columns() {
   return out;
 }
 
+/// What makes the replicas, or workers, of each way on some hosts.
+std::vector<std::vector<Pass>> whole_models() {
+  std::vector<std::vector<Pass>> out;
+  for (const std::vector<int>& hosts : {std::vector{1}, {2}, {3}, {4}, {2, 2}}) {
+    const Workers workers{.ranks_per_host = hosts};
+    for (const stormo::test::Way& way : stormo::test::ways_on(hosts)) {
+      const bool served = has_servers(way.strategy.kind);
+      for (const int prefetch : {0, 1}) {
+        const StepOptions step{.prefetch = prefetch, .overlap_exchange = prefetch > 0};
+        const Job job{workers, step};
+        const int copies = job.ranks() / (served ? way.strategy.worker_ranks : 1);
+        if (copies > 1 || served)
+          way.row().distribute(out.emplace_back(), way.strategy, job, copies);
+      }
+    }
+  }
+  return out;
+}
+
 std::vector<StepPlan> strategies() {
-  std::vector<std::vector<Pass>> ways = {
-      {},
-      {mirrored(4)},
-      {host_shared(1, 4)},
-      {host_shared(2, 2)},
-      {parameter_server(1)},
-      {parameter_server(3)},
-      {parameter_server(2, {.fetch = 4, .push = 2})},
-      {parameter_server(2, {}, 2)},
-      {pipeline({.schedule = gpipe()}), parameter_server(2)},
-      {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_server(2)},
-      {tensor_parallel(2), parameter_server(3), sequence_parallel()},
-      {parameter_server(2, {.averages = true})},
-      {parameter_server(3, {.fetch = 8, .push = 8, .averages = true})},
-      {parameter_server(2), by_segment(), overlap_exchange()},
-      {parameter_server(2, {.fetch = 4, .push = 2}, 3)},
-      {parameter_averaging(2, 1)},
-      {parameter_averaging(3, 8)},
-      {parameter_averaging(4, 8), mix()},
-      {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_averaging(2, 4), mix()},
-      {elastic_averaging(3, 8)},
-      {tensor_parallel(2)},
-      {tensor_parallel(2), parameter_averaging(3, 8), sequence_parallel()},
-      {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_averaging(2, 4)},
-      {tensor_parallel(2), mirrored(2)},
-      {tensor_parallel(2), sequence_parallel()},
-      {tensor_parallel(2), mirrored(2), sequence_parallel()},
-      {tensor_parallel(2), mirrored(2), trust_ratios()},
-      {context_parallel(2, plan::AttentionForm::kRing)},
-      {context_parallel(3, plan::AttentionForm::kHeads), tensor_parallel(2), mirrored(2)},
-      {spatial(2, 2)},
-      {spatial(1, 4), mirrored(2)}};
+  std::vector<std::vector<Pass>> ways = whole_models();
+  ways.insert(
+      ways.end(),
+      {{},
+       {pipeline({.schedule = gpipe()}), parameter_server(2)},
+       {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_server(2)},
+       {tensor_parallel(2), parameter_server(3), sequence_parallel()},
+       {parameter_server(3, {.fetch = 8, .push = 8, .averages = true})},
+       {parameter_server(2, {.fetch = 4, .push = 2}, 3)},
+       {parameter_averaging(4, 8), mix()},
+       {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_averaging(2, 4), mix()},
+       {tensor_parallel(2)},
+       {tensor_parallel(2), parameter_averaging(3, 8), sequence_parallel()},
+       {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_averaging(2, 4)},
+       {tensor_parallel(2), mirrored(2)},
+       {tensor_parallel(2), sequence_parallel()},
+       {tensor_parallel(2), mirrored(2), sequence_parallel()},
+       {tensor_parallel(2), mirrored(2), trust_ratios()},
+       {context_parallel(2, plan::AttentionForm::kRing)},
+       {context_parallel(3, plan::AttentionForm::kHeads), tensor_parallel(2), mirrored(2)},
+       {spatial(2, 2)},
+       {spatial(1, 4), mirrored(2)}});
   for (const int stage : {1, 2, 3}) {
     for (const int prefetch : {0, 1}) {
       const Sharding how{.stage = stage, .ranks = 2, .prefetch = prefetch};
-      ways.push_back({sharded(how)});
       ways.push_back({mirrored(2), sharded(how)});
       ways.push_back(
           {context_parallel(2, plan::AttentionForm::kRing), tensor_parallel(2), sharded(how)});
@@ -120,6 +128,10 @@ std::vector<StepPlan> strategies() {
     }
   }
   std::vector<StepPlan> out;
+  std::set<std::string> known;
+  const auto add = [&](const StepPlan& made) {
+    if (known.insert(to_text(made)).second) out.push_back(made);
+  };
   for (const auto& way : ways) {
     for (const int n : {1, 2}) {
       for (const bool scales : {false, true}) {
@@ -127,7 +139,7 @@ std::vector<StepPlan> strategies() {
         if (scales) passes.insert(passes.end(), {scale_loss(), clip_gradients()});
         passes.insert(passes.end(), way.begin(), way.end());
         if (scales) passes.push_back(recompute());
-        out.push_back(compose(one_device(model()), passes).take_or_throw());
+        add(compose(one_device(model()), passes).take_or_throw());
       }
     }
   }

@@ -25,6 +25,7 @@
 #include "tests/unit/train/columns.h"
 #include "tests/unit/train/cut_model.h"
 #include "tests/unit/train/late_updates.h"
+#include "tests/ways.h"
 
 namespace stormo::train::plan_mutants {
 namespace {
@@ -44,6 +45,7 @@ struct Way {
   Strategy strategy;
   parallel::StepOptions step = {};
   Problem problem = test::mlp_problem();
+  protocol::PolicyOptions::Kind policy = protocol::PolicyOptions::Kind::kSync;
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
@@ -55,9 +57,7 @@ PlanRun run_of(const Way& way) {
   options.optimizer = {.lr = 0.1, .momentum = 0.9};
   options.clip_norm = way.step.clip ? 0.5 : 0;
   options.gradients.overlap = way.step.prefetch > 0;
-  using Policy = protocol::PolicyOptions::Kind;
-  options.servers.policy.kind =
-      way.strategy.exchange_periods.averages ? Policy::kAverage : Policy::kSync;
+  options.servers.policy.kind = way.policy;
   return {.plan = parallel::plan_for(way.strategy, way.problem.model(3)->split_shape(),
                                      {.ranks_per_host = way.hosts}, way.step)
                       .take_or_throw(),
@@ -309,21 +309,10 @@ std::vector<Way> others() {
            gpt},
           {"spatial", {1, 1}, {.spatial = {1, 2}}, all, test::cnn_problem()},
           {"vertical", {2}, {.kind = Kind::kVertical, .labels = 1}, all, by_columns()},
-          {"replicas", {2}, {.parameters = Strategy::Parameters::kReplicated}, {}},
           {"buckets",
            {2},
            {.parameters = Strategy::Parameters::kReplicated},
            {.clip = true, .bucket_bytes = 300}},
-          {"one_copy", {2}, {.parameters = Strategy::Parameters::kHostShared}, {.recompute = true}},
-          {"shards_of_state", {2}, fsdp(1), {}},
-          {"shards", {2}, fsdp(3), {.prefetch = 1, .recompute = true}},
-          {"servers", {2}, {.kind = Kind::kParameterServer}, {}},
-          {"a_worker_of_two", {2}, {.kind = Kind::kParameterServer, .worker_ranks = 2}, {}},
-          {"averages_of_servers",
-           {2},
-           {.kind = Kind::kParameterServer, .exchange_periods = {.averages = true}},
-           {}},
-          {"averages", {2}, {.kind = Kind::kParameterAveraging, .period = 1}, {}},
           {"averages_of_stages",
            {4},
            {.kind = Kind::kParameterAveraging, .period = 1, .pipeline = 2},
@@ -331,7 +320,24 @@ std::vector<Way> others() {
            gpt}};
 }
 
+/// Of whole models. One worker of servers has one rank or two.
+std::vector<Way> strategies() {
+  const std::vector<int> hosts = {2};
+  std::vector<Way> out;
+  for (const test::Way& way : test::ways_on(hosts)) {
+    if (way.as_one == test::Way::AsOne::kNever) continue;
+    const Way plain{
+        .name = way.name, .hosts = hosts, .strategy = way.strategy, .policy = way.policy};
+    out.push_back(plain);
+    out.push_back(plain);
+    out.back().name += "_early";
+    out.back().step = {.prefetch = 1, .recompute = true};
+  }
+  return out;
+}
+
 const auto name_of = [](const auto& test) { return test.param.name; };
+INSTANTIATE_TEST_SUITE_P(Strategies, PlanMutants, testing::ValuesIn(strategies()), name_of);
 INSTANTIATE_TEST_SUITE_P(Pipelines, PlanMutants, testing::ValuesIn(pipelines()), name_of);
 INSTANTIATE_TEST_SUITE_P(Others, PlanMutants, testing::ValuesIn(others()), name_of);
 
