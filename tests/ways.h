@@ -24,7 +24,7 @@ struct Way {
     kNever,
   } as_one = AsOne::kAlways;
   protocol::PolicyOptions::Kind policy = protocol::PolicyOptions::Kind::kSync;  ///< of servers
-  bool by_default = false;  ///< of a strategy that has no other options than its defaults
+  bool by_default = false;  ///< a strategy of the product, without options
 
   const parallel::StrategyRow& row() const { return parallel::row_of(strategy.kind); }
   /// Ranks have columns of the samples, which takes other data and models.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/unit/train/trained_job.h"
+#include "tests/ways.h"
 
 namespace stormo {
 namespace {
@@ -14,6 +15,15 @@ using namespace stormo::test;
 std::vector<Words> each_with(std::vector<Words> trainings, const Words& more) {
   for (Words& arguments : trainings) arguments = joined(arguments, more);
   return trainings;
+}
+
+/// Those that train as one process does.
+std::vector<Words> ways_as_one(const std::vector<int>& hosts) {
+  std::vector<Words> out;
+  for (const Way& way : ways_on(hosts)) {
+    if (way.trains_as_one()) out.push_back({"way=" + way.name});
+  }
+  return out;
 }
 
 const std::vector<Words> kEitherWay = {{"deterministic=0"}, {"deterministic=1"}};
@@ -134,9 +144,10 @@ TEST_F(DistributedTrainer, MicroBatchesAddUp) {
 }
 
 TEST_F(DistributedTrainer, EveryStrategyIsOneDeviceOnOneRank) {
-  const std::vector<Words> strategies = {
-      {"strategy=one_device"},      {"strategy=mirrored"}, {"strategy=multi_worker_mirrored"},
-      {"strategy=central_storage"}, {"strategy=ddp"},      {"strategy=fsdp"}};
+  std::vector<Words> strategies;
+  for (const Way& way : ways()) {
+    if (way.by_default && way.trains_as_one()) strategies.push_back({"way=" + way.name});
+  }
   const auto runs = train_each(1, strategies);
   for (std::size_t i = 1; i < runs.size(); ++i) {
     EXPECT_EQ(runs[i].losses, runs[0].losses) << strategies[i][0];
@@ -155,15 +166,16 @@ std::vector<std::string> on_chain(const Placed& placed, std::vector<std::string>
   return more;
 }
 
-const std::vector<Placed> kEveryStrategy = {
-    {2, {"strategy=mirrored"}},
-    {3, {"strategy=central_storage"}},
-    {2, {"strategy=fsdp", "parameters=sharded", "stage=1"}},
-    {3, {"strategy=fsdp", "parameters=sharded", "stage=2"}},
-    {4, {"strategy=fsdp", "parameters=sharded", "stage=3"}},
-    {2, {"strategy=ddp", "parameters=replicated", "bucket_bytes=4096"}},
-    {4, {"strategy=ddp", "pipeline=2", "micro_batches=2"}},
-};
+/// On 2 to 4 ranks.
+const std::vector<Placed> kEveryStrategy = [] {
+  std::vector<Placed> out;
+  for (const Words& way : ways_as_one({4})) {
+    out.push_back({2 + static_cast<int>(out.size()) % 3, way});
+  }
+  out.push_back({2, {"strategy=ddp", "parameters=replicated", "bucket_bytes=4096"}});
+  out.push_back({4, {"strategy=ddp", "pipeline=2", "micro_batches=2"}});
+  return out;
+}();
 
 TEST_F(DistributedTrainer, MicroBatchesAddUpInEveryStrategy) {
   const RankFile one = train(1, on_chain({1, {}}));
@@ -343,13 +355,7 @@ TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsNamedByTheMajority) {
 }
 
 // In 16 bits.
-const std::vector<Words> kSixteenBits = {
-    {"strategy=mirrored"},
-    {"strategy=central_storage"},
-    {"strategy=fsdp", "parameters=sharded", "stage=1"},
-    {"strategy=fsdp", "parameters=sharded", "stage=2"},
-    {"strategy=fsdp", "parameters=sharded", "stage=3"},
-};
+const std::vector<Words> kSixteenBits = ways_as_one({2});
 
 Words in(const std::string& precision, Words more = {}) {
   return joined({"model=mlp", "batch=10", "precision=" + precision}, more);

@@ -14,6 +14,7 @@
 #include <stormo/stormo.h>
 
 #include "scenarios.h"
+#include "tests/ways.h"
 #include "toy.h"
 
 namespace stormo::test {
@@ -106,12 +107,15 @@ void make_nan(const torch::Tensor& t) { t.data().fill_(std::nan("")); }
 train::TrainerOptions options_of(const Arguments& arguments, const std::string& folder) {
   train::TrainerOptions options;
   train::Strategy& strategy = options.strategy;
-  strategy.kind = named(arguments, "strategy", parallel::strategy_names(),
-                        train::Strategy::Kind::kMultiWorkerMirrored);
+  strategy.kind = train::Strategy::Kind::kMultiWorkerMirrored;
+  if (arguments.contains("way")) {
+    strategy = std::ranges::find(ways(), arguments.at("way"), &Way::name)->strategy;
+  }
+  strategy.kind = named(arguments, "strategy", parallel::strategy_names(), strategy.kind);
   strategy.parameters =
       named(arguments, "parameters", parallel::parameter_names(), strategy.parameters);
   strategy.stage = static_cast<int>(number(arguments, "stage", strategy.stage));
-  strategy.hybrid = number(arguments, "hybrid", 0) != 0;
+  strategy.hybrid = number(arguments, "hybrid", strategy.hybrid) != 0;
   strategy.pipeline = static_cast<int>(number(arguments, "pipeline", 1));
   strategy.tensor = static_cast<int>(number(arguments, "tensor", 1));
   options.gradients.reducer =
