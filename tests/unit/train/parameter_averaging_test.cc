@@ -10,6 +10,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stormo/analysis/step/step_cost.h>
+#include <stormo/comm/selection/collective_model.h>
+#include <stormo/parallel/strategy/strategy_table.h>
+#include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/run/averaging_schedule.h>
 
 #include "tests/unit/comm/ranks.h"
@@ -29,6 +33,18 @@ class ParameterAveraging : public test::TrainerRun {
   }
   void average(int period) {
     options.strategy = {.kind = Strategy::Kind::kParameterAveraging, .period = period};
+  }
+  /// By a rank of two hosts. Before and after steps ranks send something else, too.
+  std::uint64_t sent_in_24_steps() {
+    make_group = [](int ranks) {
+      return comm::make_hosts(std::vector<int>(static_cast<std::size_t>(ranks), 1));
+    };
+    std::vector<std::uint64_t> bytes;
+    for (const int steps : {24, 48}) {
+      options.steps = steps;
+      bytes.push_back(run(2).end.bytes_sent_per_rank[1]);
+    }
+    return bytes[1] - bytes[0];
   }
   /// With gradients averaged in every step.
   Outcome synchronous(int ranks) {
@@ -66,23 +82,38 @@ TEST_F(ParameterAveraging, OfSeveralStepsIsAnotherTraining) {
   EXPECT_GT(distance(run(2).values, synchronized.values), 1e-6);
 }
 
-// What 24 more steps send between two hosts. Before and after them ranks send something else, too.
 TEST_F(ParameterAveraging, BytesFallByThePeriod) {
-  make_group = [](int ranks) {
-    return comm::make_hosts(std::vector<int>(static_cast<std::size_t>(ranks), 1));
-  };
-  const auto sent = [this](int period) {
-    average(period);
-    std::vector<std::uint64_t> bytes;
-    for (const int steps : {24, 48}) {
-      options.steps = steps;
-      bytes.push_back(run(2).end.bytes_sent_per_rank[1]);
-    }
-    return bytes[1] - bytes[0];
-  };
-  const std::uint64_t of_every_step = sent(1);
+  const std::uint64_t of_every_step = sent_in_24_steps();
   EXPECT_GT(of_every_step, 0u);
-  EXPECT_EQ(sent(8), of_every_step / 8);
+  average(8);
+  EXPECT_EQ(sent_in_24_steps(), of_every_step / 8);
+}
+
+// The norm of the gradients and what ranks agree on are counted with the tensors, to the byte.
+TEST_F(ParameterAveraging, ARunSendsWhatItsPlanSays) {
+  options.log_every = 1000;  // a line of the log is no part of a step
+  options.clip_norm = 0.5;
+  plan::ModelShape shape{.segments = {{.name = "toy", .parameters = {}, .borrowed = {}}}};
+  for (const auto& p : test::make_toy_module(3)->named_parameters()) {
+    shape.segments[0].parameters.push_back(
+        {.name = p.key(), .elements = p.value().numel(), .dtype = DType::kFloat64});
+  }
+  const std::vector<int> hosts = {1, 1};
+  comm::CollectiveModel model({}, comm::Selection::defaults());
+  for (const Strategy& strategy :
+       {options.strategy, Strategy{.parameters = Strategy::Parameters::kReplicated}}) {
+    options.strategy = strategy;
+    if (parallel::row_of(strategy.kind).has_key("overlap")) options.gradients.overlap = false;
+    const plan::StepPlan plan =
+        parallel::plan_for(strategy, shape, {.ranks_per_host = hosts}, {.clip = true})
+            .take_or_throw();
+    const auto cost = analysis::cost(plan, hosts, step_sizes_of(options),
+                                     [&](const auto& on, const auto& collective) {
+                                       return model.traffic(on, collective);
+                                     })
+                          .take_or_throw();
+    EXPECT_EQ(sent_in_24_steps(), 24 * static_cast<std::uint64_t>(cost.ranks[1].between_hosts));
+  }
 }
 
 // Two ranks with the same data would be one: so each rank's copy trains on its own part.
