@@ -307,10 +307,8 @@ TEST(StrategyByName, IsOneDeviceOnOneRank) {
       EXPECT_NE(passes({.kind = kind}, {1}).find("is chosen by 'stormo train'"), std::string::npos);
       continue;
     }
-    const bool served =
-        kind == Strategy::Kind::kParameterServer || kind == Strategy::Kind::kElasticAveraging;
     EXPECT_EQ(passes({.kind = kind}, {1}),
-              served ? "one_device+" + strategy_names()[k] : "one_device");
+              has_servers(kind) ? "one_device+" + strategy_names()[k] : "one_device");
   }
 }
 

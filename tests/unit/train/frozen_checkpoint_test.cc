@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <ostream>
-#include <string>
 #include <vector>
 
 #include <stormo/base/temporary_folder.h>
@@ -11,18 +9,14 @@
 
 #include "tests/unit/train/plan_run.h"
 #include "tests/unit/train/toy.h"
+#include "tests/ways.h"
 
 namespace stormo::train {
 namespace {
 
-struct Kept {
-  std::string name;
-  Strategy strategy;
-};
+using test::Way;
 
-std::ostream& operator<<(std::ostream& out, const Kept& kept) { return out << kept.name; }
-
-class FrozenCheckpoint : public ::testing::TestWithParam<Kept> {
+class FrozenCheckpoint : public ::testing::TestWithParam<Way> {
  protected:
   FrozenCheckpoint() {
     options.strategy = GetParam().strategy;
@@ -66,14 +60,10 @@ TEST_P(FrozenCheckpoint, ContinuesToTheSameBits) {
   test::expect_near(resumed, at_once, 0, "resumed");
 }
 
-std::vector<Kept> ways() {
-  using enum Strategy::Kind;
-  using Strategy::Parameters::kHostShared, Strategy::Parameters::kReplicated,
-      Strategy::Parameters::kSharded;
-  return {{"Replicated", {.kind = kDdp, .parameters = kReplicated}},
-          {"HostShared", {.kind = kDdp, .parameters = kHostShared}},
-          {"Sharded1", {.kind = kFsdp, .parameters = kSharded, .stage = 1}},
-          {"Sharded3", {.kind = kFsdp, .parameters = kSharded, .stage = 3}}};
+std::vector<Way> ways() {
+  std::vector<Way> out = test::ways_on({2});
+  std::erase_if(out, [](const Way& way) { return !way.trains_as_one(); });
+  return out;
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryStore, FrozenCheckpoint, ::testing::ValuesIn(ways()),

@@ -21,6 +21,15 @@ ParsedRecipe recipe_with(const std::string& text, const std::vector<std::string>
   return parse_recipe("schema_version = 1\n" + text, "r.toml", ".", overrides);
 }
 
+/// "(of strategy.kind=mirrored, ddp)": those that have the key.
+std::string users_of(std::string_view key) {
+  std::string out;
+  for (const std::string_view name : parallel::strategies_with(key)) {
+    out += (out.empty() ? "(of strategy.kind=" : ", ") + std::string(name);
+  }
+  return out + ")";
+}
+
 /// Of a recipe that is right but for the overrides.
 std::vector<std::string> wrong_keys(std::vector<std::string> overrides) {
   for (const char* basis : {"batch=8", "steps=1", "model.sizes=784,10", "data.path=."}) {
@@ -37,8 +46,8 @@ TEST(RecipeKeys, KeysOfOtherKindsAreRefused) {
                           "strategy.kind=fsdp); leave them out, or choose what uses them"));
   EXPECT_THAT(wrong_keys({"strategy.kind=central_storage", "strategy.overlap=false"}),
               ElementsAre("command line: strategy.overlap: strategy 'central_storage' does not use "
-                          "strategy.overlap (of strategy.kind=mirrored, multi_worker_mirrored, "
-                          "ddp, fsdp, parameter_server); leave it out, or choose what uses it"));
+                          "strategy.overlap " +
+                          users_of("overlap") + "; leave it out, or choose what uses it"));
   EXPECT_THAT(wrong_keys({"stage=2"}), ElementsAre(HasSubstr("strategy 'ddp' does not use")));
   EXPECT_THAT(wrong_keys({"strategy.kind=fsdp", "stage=1", "strategy.overlap=false"}), IsEmpty());
   EXPECT_THAT(wrong_keys({"strategy.overlap=false"}), IsEmpty());
@@ -113,10 +122,10 @@ TEST(RecipeKeys, OptionsOfAProgramAreJudgedAlike) {
   TrainerOptions options;
   options.servers.count = 2;
   options.averaging.warmup_steps = 3;
-  EXPECT_EQ(check_keys(options).message(),
-            "strategy 'ddp' does not use strategy.servers (of strategy.kind=parameter_server, "
-            "elastic_averaging), strategy.warmup_steps (of strategy.kind=parameter_averaging); "
-            "leave them out, or choose what uses them");
+  EXPECT_EQ(check_keys(options).message(), "strategy 'ddp' does not use strategy.servers " +
+                                               users_of("servers") + ", strategy.warmup_steps " +
+                                               users_of("warmup_steps") +
+                                               "; leave them out, or choose what uses them");
   options.servers.count = 0;
   options.strategy.kind = Strategy::Kind::kParameterAveraging;
   EXPECT_TRUE(check_keys(options).ok());
@@ -134,8 +143,8 @@ TEST(RecipeKeys, KeysOfAReplacedChoiceAreLeftOut) {
   EXPECT_THAT(ddp.errors, IsEmpty());
   EXPECT_THAT(ddp.left_out, ElementsAre("left out, as nothing uses it now: strategy.policy (of "
                                         "strategy.kind=parameter_server), strategy.bound (of "
-                                        "strategy.kind=parameter_server), strategy.servers (of "
-                                        "strategy.kind=parameter_server, elastic_averaging)"));
+                                        "strategy.kind=parameter_server), strategy.servers " +
+                                        users_of("servers")));
   EXPECT_FALSE(ddp.recipe.train.gradients.overlap) << "ddp has it";
   EXPECT_EQ(to_json(ddp.recipe), to_json(recipe_with("[strategy]\noverlap = false\n").recipe));
   EXPECT_EQ(ddp.at("strategy.bound"), "strategy.bound: ");
