@@ -155,6 +155,9 @@ std::vector<Case> cases() {
   return out;
 }
 
+// What a strategy refuses is no case: it must not refuse more than it did.
+TEST(TraceCases, AreAsManyAsBefore) { EXPECT_GE(cases().size(), 303u); }
+
 INSTANTIATE_TEST_SUITE_P(EveryWay, Trace, testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
