@@ -91,37 +91,46 @@ plan::ModelShape layers_by_columns() {
   return model;
 }
 
-/// In the order of docs/step-plan-examples.md.
-std::vector<plan::StepPlan> plans_of_today() {
-  return {made_by({mirrored(2), bucket(24)}),
-          made_by({host_shared(1, 2)}),
-          made_by({sharded({.stage = 1, .ranks = 2})}),
-          made_by({mirrored(2), sharded({.stage = 2, .ranks = 2})}),
-          made_by({sharded({.stage = 3, .ranks = 2, .prefetch = 1})}),
-          made_by({micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()}),
-          made_by({clip_gradients(), parameter_averaging(3, 8)}),
-          made_by({clip_gradients(), parameter_server(3)}),
-          made_by({clip_gradients(), parameter_server(2, {}, 2)}),
-          made_by({clip_gradients(), elastic_averaging(3, 8)}),
-          made_by({micro_batches(3), pipeline({})}),
-          made_by({micro_batches(2), pipeline({.schedule = zero_bubble()})}),
-          made_by({micro_batches(2), pipeline({.schedule = pipedream_2bw()})}),
-          made_by({pipeline({.schedule = delayed_gradients()})}),
-          compose(one_device(split_layers()), {clip_gradients(), tensor_parallel(2), mirrored(2)})
-              .take_or_throw(),
-          compose(one_device(layers_by_columns()),
-                  {clip_gradients(), vertical({.ranks = 2, .labels = 1, .columns = {1, 3}})})
-              .take_or_throw(),
-          made_by({mirrored(2), choose(1, 40)})};
+/// A plan, and its passes as the document writes them.
+struct Example {
+  std::string passes;
+  plan::StepPlan plan;
+};
+#define STORMO_EXAMPLE_OF(model, ...) \
+  Example { #__VA_ARGS__, compose(one_device(model), {__VA_ARGS__}).take_or_throw() }
+#define STORMO_EXAMPLE(...) STORMO_EXAMPLE_OF(made_by({}).model, __VA_ARGS__)
+
+std::vector<Example> examples() {
+  return {
+      STORMO_EXAMPLE(mirrored(2), bucket(24)),
+      STORMO_EXAMPLE(host_shared(1, 2)),
+      STORMO_EXAMPLE(sharded({.stage = 1, .ranks = 2})),
+      STORMO_EXAMPLE(mirrored(2), sharded({.stage = 2, .ranks = 2})),
+      STORMO_EXAMPLE(sharded({.stage = 3, .ranks = 2, .prefetch = 1})),
+      STORMO_EXAMPLE(micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()),
+      STORMO_EXAMPLE(clip_gradients(), parameter_averaging(3, 8)),
+      STORMO_EXAMPLE(clip_gradients(), parameter_server(3)),
+      STORMO_EXAMPLE(clip_gradients(), parameter_server(2, {}, 2)),
+      STORMO_EXAMPLE(clip_gradients(), elastic_averaging(3, 8)),
+      STORMO_EXAMPLE(micro_batches(3), pipeline({})),
+      STORMO_EXAMPLE(micro_batches(2), pipeline({.schedule = zero_bubble()})),
+      STORMO_EXAMPLE(micro_batches(2), pipeline({.schedule = pipedream_2bw()})),
+      STORMO_EXAMPLE(pipeline({.schedule = delayed_gradients()})),
+      STORMO_EXAMPLE_OF(split_layers(), clip_gradients(), tensor_parallel(2), mirrored(2)),
+      STORMO_EXAMPLE_OF(layers_by_columns(), clip_gradients(),
+                        vertical({.ranks = 2, .labels = 1, .columns = {1, 3}})),
+      STORMO_EXAMPLE(mirrored(2), choose(1, 40))};
 }
 
 TEST(PlanDocuments, ShowWhatThePassesMake) {
-  const std::vector<std::string> shown = blocks_of("docs/step-plan-examples.md");
-  const std::vector<plan::StepPlan> made = plans_of_today();
-  EXPECT_EQ(shown.size(), made.size());
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    const std::string text = i < shown.size() ? shown[i] : std::string();
-    EXPECT_TRUE(text == to_text(made[i])) << "block " << i << " must be:\n" << to_text(made[i]);
+  const std::string page = read("docs/step-plan-examples.md");
+  EXPECT_EQ(blocks_of("docs/step-plan-examples.md").size(), examples().size());
+  for (const Example& example : examples()) {
+    const std::size_t at = page.find("\n`" + example.passes + "`");
+    ASSERT_NE(at, std::string::npos) << "no paragraph begins with `" << example.passes << "`";
+    const std::string block = "\n```step_plan\n" + to_text(example.plan) + "```\n";
+    EXPECT_TRUE(page.substr(page.find("\n```step_plan\n", at)).starts_with(block))
+        << "behind `" << example.passes << "` must be:" << block;
   }
 }
 
