@@ -6,12 +6,12 @@
 
 #include <utility>
 
-#include <stormo/server/link/byte_ranges.h>
+#include <stormo/transport/call/frame.h>
 
 namespace stormo::cli {
 namespace {
 
-using server::ByteRanges;
+using transport::ByteRanges;
 using transport::Descriptor;
 using transport::HostPort;
 

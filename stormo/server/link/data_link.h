@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/server/link/byte_ranges.h>
 #include <stormo/server/link/server_link.h>
 #include <stormo/server/message/data_message.h>
 #include <stormo/server/message/server_message.h>

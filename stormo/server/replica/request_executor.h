@@ -10,7 +10,6 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/server/ledger/shared_ledger.h>
-#include <stormo/server/link/byte_ranges.h>
 #include <stormo/server/message/data_message.h>
 #include <stormo/server/replica/hosted_run.h>
 #include <stormo/server/shard/shared_shard.h>

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -11,6 +12,7 @@ namespace stormo::transport {
 namespace {
 
 constexpr std::size_t kStepBytes = 64 << 10;
+constexpr std::size_t kRangesPerCall = 64;
 
 /// The length that is announced by the first bytes of a frame.
 Result<std::size_t> length_of(std::string_view frame, std::string_view protocol, std::size_t most) {
@@ -71,6 +73,44 @@ Result<std::optional<std::string_view>> FrameReceiver::receive(int fd) {
   }
   filled_ = 0;
   return std::optional(std::string_view(buffer_).substr(kFrameLengthBytes));
+}
+
+void ByteRanges::set_head(std::string_view body) {
+  head_ = frame(body);
+  rewind();
+}
+
+void ByteRanges::rewind() {
+  next_ = head_.empty() ? 1 : 0;
+  offset_ = 0;
+  moved_ = 0;
+}
+
+Result<bool> ByteRanges::transfer(int fd, Way way) {
+  if (done()) return false;
+  ranges_[0] = {head_.data(), head_.size()};  // it moves with this object
+  std::array<iovec, kRangesPerCall> parts;
+  const std::size_t count = std::min(kRangesPerCall, ranges_.size() - next_);
+  std::copy_n(ranges_.begin() + static_cast<std::ptrdiff_t>(next_), count, parts.begin());
+  parts[0].iov_base = static_cast<std::byte*>(parts[0].iov_base) + offset_;
+  parts[0].iov_len -= offset_;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t n =
+      way == Way::kSend ? ::sendmsg(fd, &message, MSG_NOSIGNAL) : ::recvmsg(fd, &message, 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) return io_error(std::strerror(n < 0 ? errno : ECONNRESET));
+  moved_ += static_cast<std::size_t>(n);
+  offset_ += static_cast<std::size_t>(n);
+  while (!done() && offset_ >= ranges_[next_].iov_len) offset_ -= ranges_[next_++].iov_len;
+  return true;
+}
+
+Status ByteRanges::transfer_all(int fd, Way way) {
+  rewind();
+  while (!done()) STORMO_RETURN_IF_ERROR(transfer(fd, way).status());
+  return {};
 }
 
 }  // namespace stormo::transport

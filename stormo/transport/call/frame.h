@@ -1,16 +1,20 @@
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <stormo/base/status.h>
 
 namespace stormo::transport {
 
-// A frame is the length of its body in 32 bits, and the body.
+// A frame is the length of its body in 32 bits, and the body. Long data follow a frame as they lie
+// in memory.
 
 inline constexpr std::size_t kFrameLengthBytes = 4;
 
@@ -56,6 +60,41 @@ class FrameReceiver {
   std::size_t most_;
   std::string buffer_;
   std::size_t filled_ = 0;  // bytes of buffer_
+};
+
+/// Ranges of memory that are sent or received one after the other, in large system calls without
+/// a copy. The memory is borrowed.
+class ByteRanges {
+ public:
+  void add(const void* data, std::size_t bytes) {
+    if (bytes > 0) ranges_.push_back({const_cast<void*>(data), bytes});
+  }
+  /// A frame with this body goes before all ranges, of which none counts as moved then.
+  void set_head(std::string_view body);
+  bool done() const { return next_ >= ranges_.size(); }
+  /// Bytes that were moved since the beginning.
+  std::size_t moved() const { return moved_; }
+
+  /// As much as the socket takes or has now: false if that was nothing (it does not block). kIo
+  /// when the connection has ended.
+  Result<bool> send(int fd) { return transfer(fd, Way::kSend); }
+  Result<bool> receive(int fd) { return transfer(fd, Way::kReceive); }
+  /// All of it, from the first byte, on a socket that blocks.
+  Status send_all(int fd) { return transfer_all(fd, Way::kSend); }
+  Status receive_all(int fd) { return transfer_all(fd, Way::kReceive); }
+  /// Back to the first byte.
+  void rewind();
+
+ private:
+  enum class Way { kSend, kReceive };
+  Result<bool> transfer(int fd, Way way);
+  Status transfer_all(int fd, Way way);
+
+  std::string head_;                  // the frame; empty: none
+  std::vector<iovec> ranges_ = {{}};  // the first one: the frame
+  std::size_t next_ = 1;              // range
+  std::size_t offset_ = 0;            // bytes of it that are done
+  std::size_t moved_ = 0;             // of all ranges
 };
 
 }  // namespace stormo::transport

@@ -6,6 +6,7 @@
 #include <stormo/transport/call/loop_thread.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -99,6 +100,36 @@ TEST(FrameReceiver, LeavesWhatFollowsAFrame) {
   EXPECT_EQ(std::string_view(payload.data(), payload.size()), "payload");
   EXPECT_EQ(frames.receive(here.get()).status().message(),
             "test protocol: frame of 11 B, at most 10 are allowed");
+}
+
+// More than a socket takes at once, and more ranges than a system call.
+TEST(ByteRanges, FollowTheirFrameAndAreSentAgainFromTheFirstByte) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()), 0);
+  const Descriptor here(ends[0]), there(ends[1]);
+  std::string data(1 << 20, '\0'), arrived(data.size(), '\0');
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i % 251);
+  ByteRanges out, in;
+  out.set_head("head");
+  for (std::size_t i = 0; i < data.size(); i += 4096) out.add(data.data() + i, 4096);
+  in.add(arrived.data(), arrived.size());
+  for (int round = 0; round < 2; ++round) {
+    FrameReceiver frames("test", 10);
+    ASSERT_TRUE(*out.send(there.get()));
+    EXPECT_FALSE(out.done());
+    EXPECT_EQ(*frames.receive(here.get()), "head");
+    while (!in.done()) {
+      ASSERT_TRUE(out.send(there.get()).ok());
+      ASSERT_TRUE(in.receive(here.get()).ok());
+    }
+    EXPECT_TRUE(out.done());
+    EXPECT_EQ(in.moved(), data.size());
+    EXPECT_EQ(out.moved(), data.size() + frame("head").size());
+    EXPECT_EQ(arrived, data);
+    out.rewind();
+    in.rewind();
+    std::ranges::fill(arrived, '\0');
+  }
 }
 
 TEST(LoopThread, AWakeBeforeTheWaitCountsAndStopEndsIt) {
