@@ -2,10 +2,8 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <array>
-#include <cstdint>
 #include <utility>
 
 namespace stormo::transport {
@@ -26,21 +24,14 @@ void LoopThread::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void LoopThread::wake() const {
-  const std::uint64_t one = 1;
-  (void)!::write(fd_.get(), &one, sizeof one);
-}
-
-void LoopThread::clear() const {
-  std::uint64_t count = 0;
-  (void)!::read(fd_.get(), &count, sizeof count);
-}
+void LoopThread::wake() const { (void)::eventfd_write(fd_.get(), 1); }
 
 short LoopThread::wait(int fd, short events, TimePoint until, int cap_ms) const {
   std::array<pollfd, 2> fds{pollfd{fd_.get(), POLLIN, 0}, pollfd{fd, events, 0}};
   const int timeout = poll_timeout(std::chrono::steady_clock::now(), until, cap_ms);
   (void)::poll(fds.data(), fds.size(), timeout);
-  if (fds[0].revents != 0) clear();
+  eventfd_t wakes = 0;
+  if (fds[0].revents != 0) (void)::eventfd_read(fd_.get(), &wakes);
   return fds[1].revents;
 }
 

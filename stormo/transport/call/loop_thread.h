@@ -32,9 +32,8 @@ class LoopThread {
   /// For a turn: waits for wake(), for `events` of `fd` (-1: none), until `until`, and at most
   /// `cap_ms`. Which events have come.
   short wait(int fd, short events, TimePoint until, int cap_ms) const;
-  /// Of one that waits in another way: readable after wake(), until clear().
+  /// Of one that waits in another way: each wake() is an edge of it (EPOLLET).
   int fd() const { return fd_.get(); }
-  void clear() const;
 
  private:
   Descriptor fd_;

@@ -157,7 +157,7 @@ Status EpollStoreServer::open(Options options) {
   };
   STORMO_ASSIGN_OR_RETURN(gate_, Gate::open(std::move(gate)));
   if (!watch_fd(gate_->poll_fd(), kGateEvent, EPOLLIN, EPOLL_CTL_ADD) ||
-      !watch_fd(loop_.fd(), kWakeEvent, EPOLLIN, EPOLL_CTL_ADD)) {
+      !watch_fd(loop_.fd(), kWakeEvent, EPOLLIN | EPOLLET, EPOLL_CTL_ADD)) {
     return errno_error("Store: epoll_ctl");
   }
   loop_.start([this] { turn(); });
@@ -186,7 +186,6 @@ void EpollStoreServer::turn() {
     const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
     if (id == kWakeEvent) {
       woken = true;
-      loop_.clear();
     } else if (id != kGateEvent) {
       serve(id, events[static_cast<std::size_t>(i)].events, now);
     }
