@@ -19,18 +19,8 @@ class Async : public Policy {
     const WorkerState& first = state.worker(0);
     return worker == 0 || !first.active || first.pushes >= warm_start_;
   }
-  StalenessFactors factors(const ShardState& state, std::uint64_t staleness) const override {
-    switch (compensation_) {
-      case Compensation::kNone:
-      case Compensation::kDelay:
-      case Compensation::kAdaptiveDelay: return {};
-      case Compensation::kInverseStaleness:
-        return {.rate = 1 / static_cast<double>(std::max<std::uint64_t>(1, staleness))};
-      case Compensation::kLearningRateOverN:
-        return {.rate = 1 / static_cast<double>(state.workers.size())};
-    }
-    return {};
-  }
+  Compensation compensation() const override { return compensation_; }
+  std::size_t at_once(const ShardState& state) const override { return state.workers.size(); }
   DelayCompensation delay_compensation() const override { return delay_; }
 
  private:
@@ -81,23 +71,15 @@ bool has_no_term(const ShardState& state, int worker) {
 /// gradients are scaled.
 class Averaging : public Policy {
  public:
-  Averaging(Compensation compensation, int groups) : compensation_(compensation), groups_(groups) {}
+  Averaging(Compensation compensation, int at_once)
+      : compensation_(compensation), at_once_(static_cast<std::size_t>(at_once)) {}
   bool averages() const override { return true; }
-  StalenessFactors factors(const ShardState& /*state*/, std::uint64_t staleness) const override {
-    switch (compensation_) {
-      case Compensation::kNone:
-      case Compensation::kDelay:
-      case Compensation::kAdaptiveDelay: return {};
-      case Compensation::kInverseStaleness:
-        return {.gradient = 1 / static_cast<double>(std::max<std::uint64_t>(1, staleness))};
-      case Compensation::kLearningRateOverN: return {.rate = 1.0 / groups_};
-    }
-    return {};
-  }
+  Compensation compensation() const override { return compensation_; }
+  std::size_t at_once(const ShardState& /*state*/) const override { return at_once_; }
 
  private:
   Compensation compensation_;
-  int groups_;
+  std::size_t at_once_;
 };
 
 class Sync : public Averaging {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,12 +12,6 @@
 
 namespace stormo::protocol {
 
-/// Factors that compensate for the staleness of a gradient.
-struct StalenessFactors {
-  double gradient = 1;
-  double rate = 1;
-};
-
 /// To a gradient g is added lambda g*g*(w - v), elementwise: w are the parameters now, v those that
 /// g was computed from.
 struct DelayCompensation {
@@ -25,6 +21,24 @@ struct DelayCompensation {
   bool is_adaptive = false;
   double decay = 0;
   static constexpr double kEpsilon = 1e-7;
+};
+
+/// How the staleness of gradients is compensated for.
+enum class Compensation : std::uint8_t {
+  kNone,
+  /// The learning rate of a gradient is divided by its staleness, if that is more than 1. Zhang,
+  /// Gupta, Lian, Liu, "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016.
+  kInverseStaleness,
+  /// The learning rate is divided by the number of gradients that are computed at once for one
+  /// update of all workers: n in n_softsync, the number of workers if every push is an update.
+  /// Gupta, Zhang, Wang, "Model accuracy and runtime tradeoff in distributed deep learning", ICDM
+  /// 2016.
+  kLearningRateOverN,
+  /// DelayCompensation with a constant lambda. Only if every push is an update. Zheng et al.,
+  /// "Asynchronous stochastic gradient descent with delay compensation" (DC-ASGD-c), ICML 2017.
+  kDelay,
+  /// The same with a lambda that adapts (DC-ASGD-a).
+  kAdaptiveDelay,
 };
 
 /// Decides when workers may read and push, and how gradients become updates. A policy has no state
@@ -50,30 +64,12 @@ class Policy {
   virtual bool replaces() const { return false; }
   /// If averages(): whether the pending gradients make up an update.
   virtual bool complete(const ShardState& /*state*/) const { return false; }
-  virtual StalenessFactors factors(const ShardState& /*state*/, std::uint64_t /*staleness*/) const {
-    return {};
-  }
+  virtual Compensation compensation() const { return Compensation::kNone; }
+  /// For kLearningRateOverN: gradients that are computed at once for one update of all workers.
+  virtual std::size_t at_once(const ShardState& /*state*/) const { return 1; }
   virtual DelayCompensation delay_compensation() const { return {}; }
   /// What the policy promises, checked after every transition: kCorrupt if it is broken.
   virtual Status invariant(const ShardState& /*state*/) const { return {}; }
-};
-
-/// How the staleness of gradients is compensated for.
-enum class Compensation : std::uint8_t {
-  kNone,
-  /// The learning rate of a gradient is divided by its staleness, if that is more than 1. Zhang,
-  /// Gupta, Lian, Liu, "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016.
-  kInverseStaleness,
-  /// The learning rate is divided by the number of gradients that are computed at once for one
-  /// update of all workers: n in n_softsync, the number of workers if every push is an update.
-  /// Gupta, Zhang, Wang, "Model accuracy and runtime tradeoff in distributed deep learning", ICDM
-  /// 2016.
-  kLearningRateOverN,
-  /// DelayCompensation with a constant lambda. Only if every push is an update. Zheng et al.,
-  /// "Asynchronous stochastic gradient descent with delay compensation" (DC-ASGD-c), ICML 2017.
-  kDelay,
-  /// The same with a lambda that adapts (DC-ASGD-a).
-  kAdaptiveDelay,
 };
 
 /// The policies by name, with their parameters.

@@ -79,9 +79,12 @@ Result<PushDecision> decide(const Policy& policy, const ShardState& state, const
     decision.action = PushAction::kDrop;
     return decision;
   }
-  const StalenessFactors factors = policy.factors(state, decision.staleness);
-  decision.gradient_factor = factors.gradient;
-  decision.rate_factor = factors.rate;
+  if (policy.compensation() == Compensation::kInverseStaleness) {
+    double& factor = policy.averages() ? decision.gradient_factor : decision.rate_factor;
+    factor = 1 / static_cast<double>(std::max<std::uint64_t>(1, decision.staleness));
+  } else if (policy.compensation() == Compensation::kLearningRateOverN) {
+    decision.rate_factor = 1 / static_cast<double>(policy.at_once(state));
+  }
   if (!policy.averages()) {
     decision.action = PushAction::kUpdate;
     return decision;

@@ -434,11 +434,13 @@ TEST(PolicyOptions, RefusesWhatCannotBe) {
 }
 
 TEST(Compensation, Factors) {
-  ShardState state(8);
-  const auto factors = [&](Kind kind, Compensation how, std::uint64_t staleness) {
-    const StalenessFactors f =
-        policy_of({.kind = kind, .n = 4, .compensation = how}, 8)->factors(state, staleness);
-    return std::vector{f.gradient, f.rate};
+  const auto factors = [](Kind kind, Compensation how, std::uint64_t staleness) {
+    ShardState state(8);
+    state.version = staleness;
+    const PushDecision d =
+        decide(*policy_of({.kind = kind, .n = 4, .compensation = how}, 8), state, {})
+            .take_or_throw();
+    return std::vector{d.gradient_factor, d.rate_factor};
   };
   EXPECT_THAT(factors(Kind::kAsync, Compensation::kInverseStaleness, 4), ElementsAre(1, 0.25));
   EXPECT_THAT(factors(Kind::kAsync, Compensation::kInverseStaleness, 0), ElementsAre(1, 1));
