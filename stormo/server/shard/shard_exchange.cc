@@ -53,7 +53,7 @@ Result<Shard::Pushed> SharedShard::elastic_average(std::span<void* const> own, d
 
 void SharedShard::move_all(const Lease& lease, std::span<void* const> own, double alpha) {
   memory_.changes().note_all(lease.state.version + 1);
-  (void)memory_.start_writing(lease.to, /*only_changes=*/false);
+  memory_.start_writing(lease.to);
   std::size_t bytes = 0;
   for (const ShardPiece& piece : pieces()) bytes += piece.bytes();
   moved_.resize(bytes);

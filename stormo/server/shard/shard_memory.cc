@@ -144,21 +144,14 @@ std::atomic<std::uint64_t>& ShardMemory::slots_held(unsigned number) const {
   return at<std::atomic<std::uint64_t>>(held_)[weights_.copies + number];
 }
 
-std::vector<ChangedRange> ShardMemory::start_writing(const Commit& copies,
-                                                     bool only_changes) const {
+std::optional<std::uint64_t> ShardMemory::start_writing(const Commit& copies) const {
   // no write to the copies may come before: the writer may be killed between the two
   const std::uint64_t weights =
       weights_held(copies.weights).exchange(kUnknown, std::memory_order_seq_cst);
   const std::uint64_t slots =
       slots_held(copies.slots).exchange(kUnknown, std::memory_order_seq_cst);
-  if (only_changes && weights != kUnknown && slots != kUnknown) {
-    return changes_.since(std::min(weights, slots));
-  }
-  std::vector<ChangedRange> all;
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    all.push_back({.piece = i, .begin = 0, .end = pieces_[i].elements()});
-  }
-  return all;
+  if (weights == kUnknown || slots == kUnknown) return std::nullopt;
+  return std::min(weights, slots);
 }
 
 bool ShardMemory::commit(int worker, Lease& lease) const {

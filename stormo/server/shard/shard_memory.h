@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -110,10 +111,9 @@ class ShardMemory {
   /// The state of the current version, with what the cells say of reads. `current`: gets the
   /// version.
   protocol::ShardState state(Commit* current = nullptr) const;
-  /// To call before the first byte of copies of weights and slots is written. What is to be
-  /// written, in order: all; or with `only_changes`, where they hold an earlier version, what has
-  /// changed since, or is noted.
-  std::vector<ChangedRange> start_writing(const Commit& copies, bool only_changes) const;
+  /// To call before the first byte of copies of weights and slots is written. The version that both
+  /// hold, but for what changes() has later; nothing if that is not known.
+  std::optional<std::uint64_t> start_writing(const Commit& copies) const;
   /// Makes `lease.to` with its state the current version, with the next number, and releases the
   /// lease. False if it was lost; then nothing has changed.
   bool commit(int worker, Lease& lease) const;

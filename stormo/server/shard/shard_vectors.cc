@@ -102,7 +102,7 @@ Status SharedShard::set_weights(const optim::VectorStep& step) {
                  {.action = protocol::PushAction::kAddAndUpdate});
     } else {
       memory_.changes().note_all(lease.state.version + 1);
-      (void)memory_.start_writing(lease.to, /*only_changes=*/false);
+      memory_.start_writing(lease.to);
       const View weights = view_of(lease.from);
       for (std::size_t i = 0; i < pieces().size(); ++i) {
         combine(weights, step, i, memory_.weights(lease.to.weights, i));

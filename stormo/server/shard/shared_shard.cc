@@ -304,11 +304,15 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   const std::uint32_t pin = memory_.cell(worker_).pin.load(std::memory_order_relaxed);
   const protocol::DelayCompensation delay =
       pin == 0 ? protocol::DelayCompensation{} : options_.policy->delay_compensation();
+  const std::optional<std::uint64_t> held = memory_.start_writing(lease.to);
   // nothing else changes than what was noted, but for a mean square, which decays everywhere
-  const bool only_changes = !averages && !has_mean_square();
-  const std::vector<ChangedRange> all = memory_.start_writing(lease.to, only_changes);
+  const bool only_changes = held && !averages && !has_mean_square();
+  std::vector<ChangedRange> changed;
+  if (only_changes) changed = memory_.changes().since(*held);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
-    const std::span ranges(std::ranges::equal_range(all, i, {}, &ChangedRange::piece));
+    const ChangedRange all = whole_piece(pieces(), i);
+    std::span<const ChangedRange> ranges(&all, 1);
+    if (only_changes) ranges = std::ranges::equal_range(changed, i, {}, &ChangedRange::piece);
     std::array<optim::GradientTerm, kMaxTerms> terms;
     std::size_t count = 0;
     const bool has_pending = averages && lease.state.pending > 0;
@@ -343,7 +347,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
 // that do the same. Where nobody had a sample the values stay.
 void SharedShard::replace_all(const Lease& lease, const PushedGradient& values) {
   const double whole = lease.state.pending_weight + values.weight;
-  (void)memory_.start_writing(lease.to, /*only_changes=*/false);
+  memory_.start_writing(lease.to);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     const ChangedRange range = whole_piece(pieces(), i);
     write_sum(lease, values, i, std::span(&range, 1), lease.state.pending > 0, values.weight);
