@@ -172,7 +172,7 @@ TEST_P(Rows, AreADenseGradientOfZerosElsewhere) {
   expect_dense(GetParam(), Kind::kSync, {.momentum = 0.9});
 }
 
-TEST_P(Rows, OutOfRangeChangeNothing) {
+TEST_P(Rows, OutOfRangeOrOfAnotherLengthChangeNothing) {
   Workers workers(GetParam(), table_terms(Kind::kSync, {}));
   Rng rng(7, "rows");
   Sparse bad = Sparse::random(rng, 3);
@@ -181,6 +181,11 @@ TEST_P(Rows, OutOfRangeChangeNothing) {
   const Status refused = bad.push(workers.of(0), 0).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("1000 rows, and the gradient has row 1000"));
+  const PushedPiece uneven[] = {
+      {.rows = {.indices = bad.indices, .row_length = 7, .values = bad.values.data()}}, {}};
+  const Status of_seven = workers.of(0).push({.pieces = uneven}).status();
+  EXPECT_EQ(of_seven.code(), Code::kInvalidArgument);
+  EXPECT_THAT(of_seven.message(), HasSubstr("16000 elements, which are not whole rows of 7"));
   EXPECT_EQ(workers.of(0).state().take_or_throw().worker(0).pushes, 0u);
   bad.indices[2] = 0;
   EXPECT_TRUE(bad.push(workers.of(0), 0).ok());
