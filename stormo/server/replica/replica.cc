@@ -147,13 +147,11 @@ Result<RequestExecutor::Answer*> Replica::answer(RequestExecutor& in_name,
                                                  const DataRequest& request, const Payload& payload,
                                                  Duration patience, std::function<Status()> status,
                                                  RequestExecutor::Answer& answer) {
-  if (is_closed() || role() == Role::kBackup) {
-    const Status may = wait_to_serve(Deadline::after(patience), status);
-    if (may.code() == Code::kCancelled) return may;
-    if (!may.ok()) {
-      answer.conclude(may);
-      return &answer;
-    }
+  const Status may = wait_to_serve(Deadline::after(patience), status);
+  if (may.code() == Code::kCancelled) return may;
+  if (!may.ok()) {
+    answer.conclude(may);
+    return &answer;
   }
   in_name.watch(std::move(status));
   RequestExecutor::Answer& last = in_name.last_answer(request);
