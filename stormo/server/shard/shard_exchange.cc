@@ -35,8 +35,6 @@ Result<Shard::Pushed> SharedShard::elastic_average(std::span<void* const> own, d
     }
     decision = *under_lease;
     move_all(lease, own, alpha);
-    lease.to.slots = lease.from.slots;
-    lease.to.sums = lease.from.sums;
     protocol::note_exchange(lease.state, push, decision);
     if (!memory_.commit(worker_, lease)) continue;
     const std::byte* moved = moved_.data();
@@ -51,9 +49,10 @@ Result<Shard::Pushed> SharedShard::elastic_average(std::span<void* const> own, d
   }
 }
 
-void SharedShard::move_all(const Lease& lease, std::span<void* const> own, double alpha) {
+void SharedShard::move_all(Lease& lease, std::span<void* const> own, double alpha) {
   memory_.changes().note_all(lease.state.version + 1);
-  memory_.start_writing(lease.to);
+  memory_.start_writing(lease.free);
+  lease.to.weights = lease.free.weights;
   std::size_t bytes = 0;
   for (const ShardPiece& piece : pieces()) bytes += piece.bytes();
   moved_.resize(bytes);

@@ -62,7 +62,9 @@ class ShardMemory {
   /// Of the one writer that the others let write.
   struct Lease {
     std::uint64_t word = 0;
-    Commit from, to;  ///< the version that is current, and the next one
+    Commit from;  ///< the version that is current
+    Commit free;  ///< copies that nobody uses
+    Commit to;    ///< the next version: who writes a free copy names it here, others stay
     protocol::ShardState state;
   };
   /// The word of a lease has its owner in the upper 16 bits, and its number below.

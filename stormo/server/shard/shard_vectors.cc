@@ -102,15 +102,14 @@ Status SharedShard::set_weights(const optim::VectorStep& step) {
                  {.action = protocol::PushAction::kAddAndUpdate});
     } else {
       memory_.changes().note_all(lease.state.version + 1);
-      memory_.start_writing(lease.to);
+      memory_.start_writing(lease.free);
+      lease.to.weights = lease.free.weights;
       const View weights = view_of(lease.from);
       for (std::size_t i = 0; i < pieces().size(); ++i) {
         combine(weights, step, i, memory_.weights(lease.to.weights, i));
         progress()();
       }
-      lease.to.slots = lease.from.slots;
     }
-    lease.to.sums = lease.from.sums;
     if (lease.state.pending > 0) protocol::note_update(lease.state);
     if (memory_.commit(worker_, lease)) return {};
   }

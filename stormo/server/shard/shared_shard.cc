@@ -155,13 +155,15 @@ Result<ShardMemory::Lease> SharedShard::acquire(Deadline by, Duration patience) 
     if ((free || time - since >= patience) && header.lease.compare_exchange_strong(now, mine)) {
       Lease lease{.word = mine};
       lease.state = memory_.state(&lease.from);
-      const bool is_room = memory_.find_free(worker_, lease.from, lease.to);
-      if (is_room) memory_.cell(worker_).writes.store(lease.to.pack(), std::memory_order_seq_cst);
+      const bool is_room = memory_.find_free(worker_, lease.from, lease.free);
+      if (is_room) memory_.cell(worker_).writes.store(lease.free.pack(), std::memory_order_seq_cst);
       // Whoever takes the lease later sees what is written here; whoever has taken it may not. A
       // writer without the lease may have been done just now: then the copies that it no longer
       // announces are current, and look free here.
       if (is_room && header.lease.load(std::memory_order_seq_cst) == mine &&
           header.commit.load(std::memory_order_seq_cst) == lease.from.pack()) {
+        lease.to = lease.from;
+        lease.to.state = lease.free.state;
         return lease;
       }
       memory_.release(worker_, lease);
@@ -247,10 +249,6 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
     }
     if (decision.action == PushAction::kAdd) add_to_sums(lease, gradient, decision);
     if (updates(decision)) update_all(lease, gradient, decision);
-    // the copies that this push does not write stay current
-    if (!updates(decision)) lease.to.weights = lease.from.weights;
-    if (!updates(decision) || policy.replaces()) lease.to.slots = lease.from.slots;
-    if (decision.action != PushAction::kAdd) lease.to.sums = lease.from.sums;
     protocol::note_push(lease.state, push, decision);
     const Status holds = policy.invariant(lease.state);
     if (!holds.ok()) {
@@ -265,8 +263,9 @@ Progress SharedShard::progress() const {
   return [this] { memory_.header().progress.fetch_add(1, std::memory_order_relaxed); };
 }
 
-void SharedShard::add_to_sums(const Lease& lease, const PushedGradient& gradient,
+void SharedShard::add_to_sums(Lease& lease, const PushedGradient& gradient,
                               const PushDecision& decision) {
+  lease.to.sums = lease.free.sums;
   const double scale = gradient.weight * gradient.gradient_scale * decision.gradient_factor;
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     const ChangedRange whole = whole_piece(pieces(), i);
@@ -284,8 +283,8 @@ void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, 
   const auto [array, rows, is_sent] = gradient.piece(piece);
   if (array != nullptr) terms[count++] = {.data = array, .scale = scale};
   const bool has_rows = rows.row_length > 0;
-  std::byte* const to = memory_.sum(lease.to.sums, piece);
-  memory_.has_sum(lease.to.sums, piece) = count > 0 || has_rows;
+  std::byte* const to = memory_.sum(lease.free.sums, piece);
+  memory_.has_sum(lease.free.sums, piece) = count > 0 || has_rows;
   if (count > 0) {
     add_piece(pieces()[piece], std::span(terms).first(count), to, progress());
   } else if (has_rows) {
@@ -295,7 +294,7 @@ void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, 
 }
 
 // The gradient is that of the push alone, or the average of it and the pending ones.
-void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
+void SharedShard::update_all(Lease& lease, const PushedGradient& gradient,
                              const PushDecision& decision) {
   if (options_.policy->replaces()) return replace_all(lease, gradient);
   const bool averages = decision.action == PushAction::kAddAndUpdate;
@@ -304,7 +303,9 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   const std::uint32_t pin = memory_.cell(worker_).pin.load(std::memory_order_relaxed);
   const protocol::DelayCompensation delay =
       pin == 0 ? protocol::DelayCompensation{} : options_.policy->delay_compensation();
-  const std::optional<std::uint64_t> held = memory_.start_writing(lease.to);
+  const std::optional<std::uint64_t> held = memory_.start_writing(lease.free);
+  lease.to.weights = lease.free.weights;
+  lease.to.slots = lease.free.slots;
   // nothing else changes than what was noted, but for a mean square, which decays everywhere
   const bool only_changes = held && !averages && !has_mean_square();
   std::vector<ChangedRange> changed;
@@ -323,7 +324,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
     if (given.rows.row_length > 0) {
       // added up in a copy of the sums that nobody uses
       write_sum(lease, gradient, i, ranges, has_pending, scale_of(averages ? gradient.weight : 1));
-      terms[count++] = {.data = memory_.sum(lease.to.sums, i), .scale = averages ? share(1) : 1};
+      terms[count++] = {.data = memory_.sum(lease.free.sums, i), .scale = averages ? share(1) : 1};
     } else {
       if (has_pending && memory_.has_sum(lease.from.sums, i)) {
         terms[count++] = {.data = memory_.sum(lease.from.sums, i), .scale = share(1)};
@@ -345,15 +346,16 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
 
 // The sum first, in a copy that nobody uses, and then its factor: so the bits are those of ranks
 // that do the same. Where nobody had a sample the values stay.
-void SharedShard::replace_all(const Lease& lease, const PushedGradient& values) {
+void SharedShard::replace_all(Lease& lease, const PushedGradient& values) {
   const double whole = lease.state.pending_weight + values.weight;
-  memory_.start_writing(lease.to);
+  memory_.start_writing(lease.free);
+  lease.to.weights = lease.free.weights;
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     const ChangedRange range = whole_piece(pieces(), i);
     write_sum(lease, values, i, std::span(&range, 1), lease.state.pending > 0, values.weight);
     optim::GradientTerm mean{.data = memory_.weights(lease.from.weights, i), .scale = 1};
-    if (whole > 0 && memory_.has_sum(lease.to.sums, i)) {
-      mean = {.data = memory_.sum(lease.to.sums, i), .scale = 1 / whole};
+    if (whole > 0 && memory_.has_sum(lease.free.sums, i)) {
+      mean = {.data = memory_.sum(lease.free.sums, i), .scale = 1 / whole};
     }
     add_piece(pieces()[i], std::span(&mean, 1), memory_.weights(lease.to.weights, i), progress());
   }
@@ -380,16 +382,11 @@ Result<std::uint64_t> SharedShard::remove(int worker, double lr, Deadline by) {
   const Duration patience = worker == worker_ ? wait_.patience : Duration::zero();
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, patience));
-    const bool completes = protocol::leave(*options_.policy, lease.state, worker);
-    if (completes) {
+    if (protocol::leave(*options_.policy, lease.state, worker)) {
       const PushDecision decision{.action = PushAction::kAddAndUpdate};
       update_all(lease, {.pieces = {}, .lr = lr, .weight = 0}, decision);
       protocol::note_update(lease.state);
-    } else {
-      lease.to.weights = lease.from.weights;
     }
-    if (!completes || options_.policy->replaces()) lease.to.slots = lease.from.slots;
-    lease.to.sums = lease.from.sums;
     if (memory_.commit(worker_, lease)) return lease.to.count;
   }
 }
@@ -400,9 +397,6 @@ Result<Shard::Joined> SharedShard::join() {
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
     protocol::join(lease.state, worker_);
     memory_.cell(worker_).reads.store(lease.state.worker(worker_).reads, std::memory_order_release);
-    lease.to.weights = lease.from.weights;
-    lease.to.slots = lease.from.slots;
-    lease.to.sums = lease.from.sums;
     const std::uint64_t next = lease.state.worker(worker_).pushes;
     if (memory_.commit(worker_, lease)) return Joined{next, lease.to.count};
   }

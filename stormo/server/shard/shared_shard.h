@@ -128,17 +128,17 @@ class SharedShard : public HostShard {
   /// Tells others that this writer is at work.
   Progress progress() const;
   /// The pending gradients of the next version: those before, and this one.
-  void add_to_sums(const Lease& lease, const PushedGradient& gradient,
+  void add_to_sums(Lease& lease, const PushedGradient& gradient,
                    const protocol::PushDecision& decision);
   /// A new sum of a piece: what `lease.from` has, if it counts, and scale * gradient. At least in
   /// these ranges.
   void write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
                  std::span<const ChangedRange> ranges, bool has_before, double scale);
-  void update_all(const Lease& lease, const PushedGradient& gradient,
+  void update_all(Lease& lease, const PushedGradient& gradient,
                   const protocol::PushDecision& decision);
   /// Where the policy replaces(): the average of the pending values and this push becomes the next
   /// version.
-  void replace_all(const Lease& lease, const PushedGradient& values);
+  void replace_all(Lease& lease, const PushedGradient& values);
   // see shard_vectors.cc
   Result<std::vector<double>> run_step(const optim::VectorStep& step);
   Result<double> take_gradient(const optim::VectorStep& step);
@@ -147,7 +147,7 @@ class SharedShard : public HostShard {
   void combine(const View& weights, const optim::VectorStep& step, std::size_t piece,
                std::byte* to) const;
   /// Writes the next version, and the worker's new values to moved_.
-  void move_all(const Lease& lease, std::span<void* const> own, double alpha);
+  void move_all(Lease& lease, std::span<void* const> own, double alpha);
 
   ShardOptions options_;
   int worker_;
