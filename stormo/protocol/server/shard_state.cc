@@ -119,6 +119,11 @@ void note_push(ShardState& state, const Push& push, const PushDecision& decision
   if (action != PushAction::kAdd) note_update(state);
 }
 
+void note_exchange(ShardState& state, const Push& push, const PushDecision& decision) {
+  note_push(state, push, decision);
+  state.worker(push.worker).version_read = state.version;
+}
+
 void note_update(ShardState& state) {
   ++state.version;
   state.pending = 0;

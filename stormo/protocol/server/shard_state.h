@@ -119,6 +119,9 @@ void note_read(ShardState& state, int worker);
 Result<PushDecision> decide(const Policy& policy, const ShardState& state, const Push& push);
 /// The push was taken as `decision` says, which decide() gave for this state.
 void note_push(ShardState& state, const Push& push, const PushDecision& decision);
+/// The same of an exchange of elastic averaging. The worker knows what it has made, so the next one
+/// is stale by what others do from now on.
+void note_exchange(ShardState& state, const Push& push, const PushDecision& decision);
 
 /// The worker leaves. Returns true if the pending gradients now make up an update, because the only
 /// ones missing were this worker's; then they must be applied, and note_update() called.

@@ -1,7 +1,5 @@
 #include <stormo/protocol/server/virtual_shard.h>
 
-#include <stormo/protocol/server/note_exchange.h>
-
 namespace stormo::protocol {
 
 Result<Taken> transition(const Policy& policy, bool exchanges, ShardState& state,

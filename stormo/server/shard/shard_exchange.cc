@@ -8,7 +8,6 @@
 // Choromanska, Y. LeCun, "Deep learning with elastic averaging SGD", NIPS 2015, algorithm 1.
 #include <cstring>
 
-#include <stormo/protocol/server/note_exchange.h>
 #include <stormo/server/shard/shared_shard.h>
 
 namespace stormo::server {
