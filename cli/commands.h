@@ -14,12 +14,9 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitSaved = 75;  ///< a peer was lost, and there is a checkpoint to go on from
 inline constexpr int kExitInterrupted = 130;
 
-/// Each adds one subcommand to `app`; its callback stores the exit code. `arguments` are those of
-/// the whole program, for commands that start copies of it.
+/// Each adds one subcommand to `app`; its callback stores the exit code.
 struct Invocation {
   int exit_code = kExitOk;
-  int argc = 0;
-  char** argv = nullptr;
 };
 
 /// Adds a command whose words are `Arguments`, in which `flags` stores them, and whose `run`

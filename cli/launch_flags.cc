@@ -133,15 +133,16 @@ int launch_ranks(const launch::LaunchOptions& options, const char* command) {
   return failed_with;
 }
 
-int launch_copies(const LaunchFlags& flags, const Invocation& invocation, const char* command) {
+int launch_copies(const LaunchFlags& flags, const char* command) {
   const Result<std::string> program = own_program();
   if (!program.ok()) return fail(command, program.status());
+  const Result<std::vector<std::string>> words = own_arguments();
+  if (!words.ok()) return fail(command, words.status());
   Wrong none;
   launch::LaunchOptions options = to_launch_options(flags, none);
   options.output = launch::OutputMode::kRaw;
   options.program = {*program};
-  options.program.insert(options.program.end(), invocation.argv + 1,
-                         invocation.argv + invocation.argc);
+  options.program.insert(options.program.end(), words->begin(), words->end());
   return launch_ranks(options, command);
 }
 

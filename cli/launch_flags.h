@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <cli/commands.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/job/launcher.h>
 
@@ -55,6 +54,6 @@ int launch_ranks(const launch::LaunchOptions& options, const char* command);
 
 /// Starts this program, with its own arguments, once per rank of flags that are right; as
 /// launch_ranks(). What rank 0 says is the output.
-int launch_copies(const LaunchFlags& flags, const Invocation& invocation, const char* command);
+int launch_copies(const LaunchFlags& flags, const char* command);
 
 }  // namespace stormo::cli

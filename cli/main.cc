@@ -126,7 +126,7 @@ int run_program(int argc, char** argv) {
   app.footer(kProgramExamples);
   app.require_subcommand(1);
   app.set_version_flag("--version", [] { return version_text(); });
-  Invocation invocation{kExitOk, argc, argv};
+  Invocation invocation;
   add_commands(app, invocation);
   add_completion_command(app);
   add_manual_command(app, invocation);

@@ -1,13 +1,11 @@
-#include <cstdio>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <cli/commands.h>
 #include <cli/failure.h>
 #include <cli/flag_values.h>
 #include <cli/launch_flags.h>
+#include <cli/own_program.h>
 #include <stormo/launch/job/launcher.h>
 
 namespace stormo::cli {
@@ -31,24 +29,22 @@ struct RunArguments {
 };
 
 /// The program's words: those that were parsed, and all after "--" untouched.
-std::vector<std::string> program_words(const RunArguments& arguments,
-                                       const Invocation& invocation) {
+Result<std::vector<std::string>> program_words(const RunArguments& arguments) {
+  STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> own, own_arguments());
   std::vector<std::string> words = arguments.program;
   bool beyond = false;
-  for (int i = 2; i < invocation.argc; ++i) {
-    const std::string_view word = invocation.argv[i];
+  for (const std::string& word : own) {
     // With a program before it, "--" belongs to that program.
-    if (beyond || (word == "--" && !words.empty())) words.emplace_back(word);
+    if (beyond || (word == "--" && !words.empty())) words.push_back(word);
     beyond = beyond || word == "--";
   }
   return words;
 }
 
-Result<launch::LaunchOptions> to_options(const RunArguments& arguments,
-                                         const Invocation& invocation) {
+Result<launch::LaunchOptions> to_options(const RunArguments& arguments) {
   std::vector<std::string> errors;
   launch::LaunchOptions options = to_launch_options(arguments.launch, errors);
-  options.program = program_words(arguments, invocation);
+  STORMO_ASSIGN_OR_RETURN(options.program, program_words(arguments));
   if (arguments.json)
     options.output = launch::OutputMode::kJson;
   else if (arguments.output == "raw")
@@ -57,28 +53,28 @@ Result<launch::LaunchOptions> to_options(const RunArguments& arguments,
   return options;
 }
 
-int run(const RunArguments& arguments, const Invocation& invocation) {
-  const auto options = to_options(arguments, invocation);
+int run(const RunArguments& arguments) {
+  const auto options = to_options(arguments);
   const Result<int> code = options.ok() ? launch::launch(*options) : Result<int>(options.status());
   return code.ok() ? *code : fail("run", code.status());
+}
+
+void add_flags(CLI::App& command, RunArguments& arguments) {
+  add_launch_flags(command, arguments.launch);
+  command
+      .add_option("--output", arguments.output,
+                  "prefix: '[rank] line'; raw: rank 0's output as it is, the rest to stderr")
+      ->check(CLI::IsMember({"prefix", "raw"}))
+      ->capture_default_str();
+  command.add_flag("--json", arguments.json, "One JSON object per line on stdout");
+  command.add_option("program", arguments.program, "Program and its arguments, after --");
 }
 
 }  // namespace
 
 void add_run_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = app.add_subcommand("run", "Run a program on several ranks and hosts");
-  command->footer(kRunExamples);
-  const auto arguments = std::make_shared<RunArguments>();
-  add_launch_flags(*command, arguments->launch);
-  command
-      ->add_option("--output", arguments->output,
-                   "prefix: '[rank] line'; raw: rank 0's output as it is, the rest to stderr")
-      ->check(CLI::IsMember({"prefix", "raw"}))
-      ->capture_default_str();
-  command->add_flag("--json", arguments->json, "One JSON object per line on stdout");
-  command->add_option("program", arguments->program, "Program and its arguments, after --");
-  command->callback(
-      [arguments, &invocation] { invocation.exit_code = run(*arguments, invocation); });
+  add_command<RunArguments>(app, invocation, "run", "Run a program on several ranks and hosts",
+                            kRunExamples, add_flags, run);
 }
 
 }  // namespace stormo::cli

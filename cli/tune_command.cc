@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -139,7 +138,7 @@ Status run_rank(const transport::Rendezvous& place, const comm::TuneOptions& opt
   return {};
 }
 
-int run(const TuneArguments& a, const Invocation& invocation) {
+int run(const TuneArguments& a) {
   Wrong errors;
   const auto tune_options = to_options(a, errors);
   static_cast<void>(to_launch_options(a.launch, errors));
@@ -153,26 +152,27 @@ int run(const TuneArguments& a, const Invocation& invocation) {
     return fail(kTune, invalid_argument("one rank has nothing to choose; give -n or -H"));
   }
   if (place->source != "none") return exit_code_of(kTune, run_rank(*place, tune_options, a));
-  return launch_copies(a.launch, invocation, kTune);
+  return launch_copies(a.launch, kTune);
+}
+
+void add_flags(CLI::App& command, TuneArguments& a) {
+  add_launch_flags(command, a.launch);
+  command.add_option("-o,--out", a.out, "File to write")->capture_default_str();
+  command.add_option("--time", a.time, "Time to spend, about")->capture_default_str();
+  command.add_option("--max-bytes", a.max_bytes, "Largest buffer to measure")
+      ->capture_default_str();
+  command.add_option("--pause", a.pause, "Idleness before every run, as that of stormo bench")
+      ->capture_default_str();
+  command.add_flag("--check", a.check, "Only say how far the selection is from the best");
+  command.add_flag("--json", a.json, "With --check: one JSON object per size on stdout");
 }
 
 }  // namespace
 
 void add_tune_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      app.add_subcommand("tune", "Find the fastest algorithms for this machine and network");
-  command->footer(kTuneExamples);
-  const auto a = std::make_shared<TuneArguments>();
-  add_launch_flags(*command, a->launch);
-  command->add_option("-o,--out", a->out, "File to write")->capture_default_str();
-  command->add_option("--time", a->time, "Time to spend, about")->capture_default_str();
-  command->add_option("--max-bytes", a->max_bytes, "Largest buffer to measure")
-      ->capture_default_str();
-  command->add_option("--pause", a->pause, "Idleness before every run, as that of stormo bench")
-      ->capture_default_str();
-  command->add_flag("--check", a->check, "Only say how far the selection is from the best");
-  command->add_flag("--json", a->json, "With --check: one JSON object per size on stdout");
-  command->callback([a, &invocation] { invocation.exit_code = run(*a, invocation); });
+  add_command<TuneArguments>(app, invocation, "tune",
+                             "Find the fastest algorithms for this machine and network",
+                             kTuneExamples, add_flags, run);
 }
 
 }  // namespace stormo::cli

@@ -96,8 +96,7 @@ Result<bool> compare(const BenchArguments& arguments, const BenchOptions& option
   return right;
 }
 
-int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
-        const Invocation& invocation) {
+int run(const BenchArguments& arguments, const bench::OperationFacts& facts) {
   const auto options = to_bench_options(arguments, facts);
   if (!options.ok()) return fail(kBench, options.status());
   const auto place = find_place(arguments.engine, arguments.launch);
@@ -112,7 +111,7 @@ int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
             "--rounds, --against, --svg and made hosts start the ranks themselves; leave the outer "
             "launcher away"));
   if (alone && !rounds && arguments.launch.wants_launch())
-    return launch_copies(arguments.launch, invocation, kBench);
+    return launch_copies(arguments.launch, kBench);
   return exit_code_of(kBench,
                       rounds ? compare(arguments, *options)
                              : run_bench_rank(*place, arguments.engine, *options, arguments.json));
@@ -158,8 +157,7 @@ void add_bench_command(CLI::App& app, Invocation& invocation) {
     command->footer(kBenchExamples);
     const auto a = std::make_shared<BenchArguments>();
     add_flags(*command, *a);
-    command->callback(
-        [a, &facts, &invocation] { invocation.exit_code = run(*a, facts, invocation); });
+    command->callback([a, &facts, &invocation] { invocation.exit_code = run(*a, facts); });
   }
 }
 

@@ -363,8 +363,7 @@ void add_program(CLI::App& strads, Invocation& invocation, const char* name, con
   CLI::App* command = strads.add_subcommand(name, help);
   command->footer(examples);
   const auto program = std::make_shared<Program>(*command);
-  command->callback(
-      [program, &invocation] { invocation.exit_code = run_program(*program, &invocation); });
+  command->callback([program, &invocation] { invocation.exit_code = run_program(*program); });
 }
 
 }  // namespace

@@ -156,8 +156,8 @@ class StradsProgram {
 /// Runs a program: launches its ranks, or is one of them, or all workers in virtual time. Prints a
 /// line for each judgement, a summary, and what went wrong, and returns the exit code. What is
 /// wrong or different before the first round is refused by all ranks together, and said once on
-/// each host. `invocation`: by which ranks are started; null: they are not.
-int run_program(StradsProgram& program, const Invocation* invocation);
+/// each host.
+int run_program(StradsProgram& program);
 
 /// Adds the subcommands lasso and factorise.
 void add_numbers_programs(CLI::App& strads, Invocation& invocation);

@@ -245,7 +245,7 @@ protocol::ScheduleOptions StradsProgram::schedule_of(std::int64_t blocks,
   return options;
 }
 
-int run_program(StradsProgram& p, const Invocation* invocation) {
+int run_program(StradsProgram& p) {
   const StradsArguments& a = p.words;
   const bool simulates = a.virtual_workers.has_value();
   const auto place = simulates ? Result(transport::Rendezvous()) : find_place("stormo", a.launch);
@@ -256,13 +256,10 @@ int run_program(StradsProgram& p, const Invocation* invocation) {
   Wrong wrong;
   const StradsJob job = is_rank ? StradsJob{place->size, place->local_size} : job_of(a, wrong);
   p.check(job, wrong);
-  const bool launches = !simulates && a.launch.wants_launch() && !a.dry_run;
-  if (wrong.empty() && launches && invocation == nullptr) {
-    wrong.emplace_back("'stormo' starts ranks; this part of it is one");
-  }
   if (!wrong.empty()) return say_failed(command_of(p).c_str(), kExitUsage, wrong, false);
   if (a.dry_run) return dry_run(p, job.workers);
-  return launches ? launch_copies(a.launch, *invocation, "strads") : run_as_rank(p, *place);
+  const bool launches = !simulates && a.launch.wants_launch();
+  return launches ? launch_copies(a.launch, "strads") : run_as_rank(p, *place);
 }
 
 }  // namespace stormo::cli

@@ -234,7 +234,7 @@ std::string NetProgram::schedule_text() const {
 int run_strads_train(const StradsTrainArguments& a) {
   try {
     NetProgram program(a);
-    return run_program(program, nullptr);
+    return run_program(program);
   } catch (...) {
     return say_failed("strads train", train::failure_of_current_exception(), false);
   }

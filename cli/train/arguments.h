@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <cli/commands.h>
 #include <cli/launch_flags.h>
 
 namespace stormo::cli {

@@ -1,8 +1,5 @@
 #include <cli/bench/commands.h>
 
-#include <cstdio>
-#include <memory>
-
 #include <cli/bench/options.h>
 #include <cli/bench/servers/options.h>
 #include <cli/bench/servers/rank.h>
@@ -25,7 +22,7 @@ constexpr const char* kExamples =
 
 constexpr const char* kEngine = "stormo";
 
-int run(const ServersArguments& arguments, const Invocation& invocation) {
+int run(const ServersArguments& arguments) {
   const auto options = to_servers_options(arguments);
   if (!options.ok()) return fail(kBenchServers, options.status());
   if (arguments.sparse) {
@@ -35,7 +32,7 @@ int run(const ServersArguments& arguments, const Invocation& invocation) {
   const auto place = find_place(kEngine, arguments.launch);
   if (!place.ok()) return fail(kBenchServers, place.status());
   if (place->source == "none" && arguments.launch.wants_launch())
-    return launch_copies(arguments.launch, invocation, "bench");
+    return launch_copies(arguments.launch, "bench");
   const auto run_rank = options->processes > 0 ? run_remote_servers_rank : run_servers_rank;
   return exit_code_of(kBenchServers, run_rank(*place, *options, arguments.json));
 }
@@ -72,11 +69,7 @@ void add_flags(CLI::App& command, ServersArguments& a) {
 }  // namespace
 
 void add_bench_servers_command(CLI::App& bench, Invocation& invocation) {
-  CLI::App* command = bench.add_subcommand("servers", "Measure pulls and pushes");
-  command->footer(kExamples);
-  const auto a = std::make_shared<ServersArguments>();
-  add_flags(*command, *a);
-  command->callback([a, &invocation] { invocation.exit_code = run(*a, invocation); });
+  add_command(bench, invocation, "servers", "Measure pulls and pushes", kExamples, add_flags, run);
 }
 
 }  // namespace stormo::cli
