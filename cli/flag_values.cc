@@ -9,20 +9,13 @@
 #include <stormo/base/units.h>
 
 namespace stormo::cli {
-namespace {
-
-template <class Value>
-std::optional<Value> value_or_wrong(std::string_view flag, const Result<Value>& parsed,
-                                    Wrong& wrong) {
-  if (parsed.ok()) return *parsed;
-  wrong.push_back(fmt::format("{}: {}", flag, parsed.status().message()));
-  return std::nullopt;
-}
-
-}  // namespace
 
 Status as_status(const Wrong& wrong) {
   return wrong.empty() ? Status() : invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+}
+
+void note(const Status& status, Wrong& wrong) {
+  if (!status.ok()) wrong.push_back(status.message());
 }
 
 std::optional<Duration> read_duration(std::string_view flag, std::string_view text, Wrong& wrong) {

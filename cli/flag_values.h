@@ -16,9 +16,19 @@ namespace stormo::cli {
 using Wrong = std::vector<std::string>;
 /// kInvalidArgument with all of it; OK where nothing is.
 Status as_status(const Wrong& wrong);
+/// The message, unless it is OK.
+void note(const Status& status, Wrong& wrong);
 
 // What a flag says. What it says wrong is appended to `wrong`.
 
+/// What was made of it; nothing where it is wrong.
+template <class Value>
+std::optional<Value> value_or_wrong(std::string_view flag, const Result<Value>& made,
+                                    Wrong& wrong) {
+  if (made.ok()) return *made;
+  wrong.push_back(std::string(flag) + ": " + made.status().message());
+  return std::nullopt;
+}
 /// "250ms". Nothing where it is wrong.
 std::optional<Duration> read_duration(std::string_view flag, std::string_view text, Wrong& wrong);
 /// "64K", likewise.

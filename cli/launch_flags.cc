@@ -71,11 +71,8 @@ std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,
   if (flags.hosts.empty()) {
     ranks = ranks.value_or(1);
   } else {
-    auto parsed = launch::parse_hosts(flags.hosts);
-    if (!parsed.ok()) {
-      errors.push_back("-H: " + parsed.status().message());
-      return {{"localhost", 0, 1}};
-    }
+    auto parsed = value_or_wrong("-H", launch::parse_hosts(flags.hosts), errors);
+    if (!parsed) return {{"localhost", 0, 1}};
     hosts = std::move(*parsed);
   }
   const auto shares = launch::place_ranks(ranks, hosts);
@@ -99,15 +96,11 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
   options.hosts = flags.hosts;
   options.remote_shell = flags.remote_shell;
   options.interface = flags.interface;
-  const auto note = [&](const char* flag, const Status& status) {
-    if (!status.ok()) errors.push_back(fmt::format("{}: {}", flag, status.message()));
-    return status.ok();
-  };
-  const auto bind = launch::parse_bind_policy(flags.bind);
-  if (note("--bind", bind.status())) options.bind = *bind;
+  const auto bind = value_or_wrong("--bind", launch::parse_bind_policy(flags.bind), errors);
+  if (bind) options.bind = *bind;
   if (!flags.ports.empty()) {
-    const auto ports = launch::parse_port_range(flags.ports);
-    if (note("--ports", ports.status())) options.ports = *ports;
+    const auto ports = value_or_wrong("--ports", launch::parse_port_range(flags.ports), errors);
+    if (ports) options.ports = *ports;
   }
   const auto time = [&](const char* flag, const std::string& text) {
     return read_duration(flag, text, errors);
@@ -120,7 +113,9 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
         time("STORMO_HEARTBEAT", *heartbeat_variable).value_or(Duration::zero());
   if (!flags.stall_warning.empty()) static_cast<void>(time("--stall-warning", flags.stall_warning));
   if (!flags.stall_timeout.empty()) static_cast<void>(time("--stall-timeout", flags.stall_timeout));
-  if (!flags.selection.empty()) note("--selection", comm::read_selection(flags.selection).status());
+  if (!flags.selection.empty()) {
+    note(comm::read_selection(flags.selection).status().within("--selection"), errors);
+  }
   options.environment = variables_of(flags);
   return options;
 }

@@ -146,9 +146,16 @@ protocol::VirtualWorkers read_virtual_time(const VirtualTimeFlags& flags, int wo
   if (!(flags.jitter >= 0 && flags.jitter < 1)) {
     wrong.push_back(fmt::format("--jitter: {} is not from 0 to less than 1", flags.jitter));
   }
-  protocol::VirtualWorkers out{.compute = duration_of("--compute", flags.compute, wrong),
+  const auto time = [&wrong](const char* flag, const std::string& text) {
+    const Duration out = duration_of(flag, text, wrong);
+    if (out > protocol::kMostVirtualTime) {
+      wrong.push_back(fmt::format("{}: {} is over 30 years", flag, text));
+    }
+    return out;
+  };
+  protocol::VirtualWorkers out{.compute = time("--compute", flags.compute),
                                .jitter = flags.jitter,
-                               .latency = duration_of("--latency", flags.latency, wrong)};
+                               .latency = time("--latency", flags.latency)};
   if (workers > 0) out.slowness = slowness_of(flags.stragglers, workers, wrong);
   return out;
 }

@@ -45,6 +45,8 @@ Need from(std::int64_t least, std::int64_t most) {
           fmt::format("is not from {} to {}", least, most)};
 }
 
+std::string text_of(double value) { return fmt::format("{}", value); }
+
 Need above_zero() {
   return {[](double v) { return v > 0 && std::isfinite(v); }, "is not a number greater than 0"};
 }

@@ -43,28 +43,20 @@ constexpr const char* kFactoriseExamples =
 
 constexpr const char* kSeededData = "Of made data, first values and draws";
 
-/// Nothing, and a line in `wrong`, where an array has other dimensions.
-std::optional<std::vector<std::int64_t>> shape_of(const char* flag, const std::string& path,
-                                                  std::size_t dimensions, Wrong& wrong) {
-  const auto shape = strads::read_npy_shape(path);
-  if (shape.ok() && shape->size() == dimensions) return *shape;
-  wrong.push_back(shape.ok() ? fmt::format("{}: '{}' has {} dimensions, not {}", flag, path,
-                                           shape->size(), dimensions)
-                             : fmt::format("{}: {}", flag, shape.status().message()));
-  return std::nullopt;
-}
-
-/// A line in `wrong` where this host lacks the memory for so many bytes of `what`.
-void check_memory(const std::string& what, double bytes, Wrong& wrong) {
+/// OK where this host has the memory for so many bytes of `what`.
+Status check_memory(const std::string& what, double bytes) {
   const auto available = static_cast<double>(launch::available_memory());
-  if (bytes <= available) return;
-  wrong.push_back(
+  if (bytes <= available) return {};
+  return invalid_argument(
       fmt::format("{} need {:.3g} GB on this host, but {:.3g} GB of memory are available", what,
                   bytes / 1e9, available / 1e9));
 }
 
-void check_writable(const Status& writable, Wrong& wrong) {
-  if (!writable.ok()) wrong.push_back("--out " + writable.message());
+/// A line in `wrong` where a number of made data is not from 1 to `most`.
+void check_from_1(const char* flag, std::int64_t number, std::int64_t most, Wrong& wrong) {
+  const Need need = from(1, std::max<std::int64_t>(most, 1));
+  if (need.holds(static_cast<double>(number))) return;
+  wrong.push_back(fmt::format("{}: {} {}", flag, number, need.otherwise));
 }
 
 /// `Part`: a worker's part of a problem.
@@ -78,7 +70,9 @@ class NumbersProgram : public StradsProgram {
   }
   Status begin(comm::Communicator& world) override {
     std::vector<comm::Fact> facts;
-    const Status ready = make_ready(world, facts);
+    auto run = begin_run(world, facts);
+    const Status ready = run.status();
+    if (run.ok()) rounds_.emplace(std::move(*run));
     return comm::check_agreement(world, std::move(facts), ready);
   }
   Status leave() override {
@@ -101,6 +95,13 @@ class NumbersProgram : public StradsProgram {
   virtual Result<Problem> read(int processes) = 0;
   virtual Status write_values(const strads::BlockValues& values) const = 0;
 
+  /// What is wrong with the words that both programs have. `rows`: of the data; 0: not known;
+  /// `writable`: whether --out is.
+  void check_words(const StradsJob& job, std::int64_t rows, const Status& writable, Wrong& wrong) {
+    check_common(job, rows, wrong);
+    if (!a_.out.empty() && !writable.ok()) wrong.push_back("--out " + writable.message());
+  }
+
   StradsArguments a_;
   protocol::ScheduleOptions schedule_;
   std::shared_ptr<const protocol::Conflicts> conflicts_;
@@ -108,24 +109,12 @@ class NumbersProgram : public StradsProgram {
  private:
   /// `facts`: hashes of the data, where there are other ranks. All data are dropped at the end:
   /// workers have theirs.
-  Result<strads::Workers> make_workers(comm::Communicator& world, std::vector<comm::Fact>& facts) {
+  Result<strads::RoundsRun> begin_run(comm::Communicator& world, std::vector<comm::Fact>& facts) {
     STORMO_ASSIGN_OR_RETURN(const Problem problem, read(world.local_size()));
-    using Worker = std::unique_ptr<strads::BlockProgram>;
-    const auto make = [&problem](int worker, int workers) -> Result<Worker> {
-      STORMO_ASSIGN_OR_RETURN(auto part, Part::make(problem, worker, workers));
-      return Worker(std::move(part));
-    };
+    const auto make = [&problem](int w, int workers) { return Part::make(problem, w, workers); };
     STORMO_ASSIGN_OR_RETURN(auto workers, strads::Workers::make(world, a_.virtual_workers, make));
     if (world.size() > 1) facts = strads::identity_of(problem);
-    return workers;
-  }
-
-  Status make_ready(comm::Communicator& world, std::vector<comm::Fact>& facts) {
-    STORMO_ASSIGN_OR_RETURN(auto workers, make_workers(world, facts));
-    STORMO_ASSIGN_OR_RETURN(auto rounds, strads::begin_rounds(std::move(workers), schedule_,
-                                                              conflicts_, loop, simulated));
-    rounds_.emplace(std::move(rounds));
-    return {};
+    return strads::begin_rounds(std::move(workers), schedule_, conflicts_, loop, simulated);
   }
 
   std::optional<strads::RoundsRun> rounds_;
@@ -152,9 +141,8 @@ class LassoProgram final : public NumbersProgram<Lasso, LassoProblem> {
   Status find_conflicts(const strads::SparseColumns& x, int processes);
 
   std::string x_, y_;            // .npy files; empty: made data
-  strads::MadeRegression made_;  // check() takes nonzeros and seed
-  std::optional<std::int64_t> nonzeros_;
-  double lambda_ = 0.1;  // of the largest that leaves a coefficient above 0
+  strads::MadeRegression made_;  // check() takes the seed
+  double lambda_ = 0.1;          // of the largest that leaves a coefficient above 0
   std::int64_t most_rounds_ = 100'000;
   double tolerance_ = 1e-6;
 };
@@ -164,7 +152,7 @@ LassoProgram::LassoProgram(CLI::App& command) : NumbersProgram("lasso") {
   command.add_option("--y", y_, "y, a .npy file [rows]");
   a_.add(command, "--rows", made_.rows, "Of made data", from(1, kMostNumber))->excludes(x);
   a_.add(command, "--columns", made_.columns, "Of made data", from(1, kMostNumber))->excludes(x);
-  a_.add(command, "--nonzeros", nonzeros_, "Of made data: in each column; default: all rows")
+  a_.add(command, "--nonzeros", made_.nonzeros, "Of made data: in each column; default: all rows")
       ->excludes(x);
   a_.add(command, "--group", made_.group,
          "Of made data: columns that are correlated with each other", from(1, kMostNumber))
@@ -189,15 +177,13 @@ LassoProgram::LassoProgram(CLI::App& command) : NumbersProgram("lasso") {
 }
 
 void LassoProgram::check(const StradsJob& job, Wrong& wrong) {
-  constexpr double kBytes = 48;  // of an element: read, of all columns, and in this rank's rows
-  made_.nonzeros = nonzeros_.value_or(made_.rows);
   made_.seed = a_.schedule.seed;
   const std::optional<Size> size = size_of_x(wrong);
-  check_common(job, size ? size->rows : 0, wrong);
-  if (!a_.out.empty()) check_writable(check_output_path(a_.out), wrong);
+  check_words(job, size ? size->rows : 0, check_output_path(a_.out), wrong);
   if (!size) return;
-  check_memory(fmt::format("{:.3g} elements", size->elements), size->elements * kBytes * job.here,
-               wrong);
+  note(check_memory(fmt::format("{:.3g} elements", size->elements),
+                    size->elements * strads::kBytesOfElement * job.here),
+       wrong);
 }
 
 /// Nothing where it is not known.
@@ -207,14 +193,12 @@ std::optional<LassoProgram::Size> LassoProgram::size_of_x(Wrong& wrong) const {
     return std::nullopt;
   }
   if (x_.empty()) {
-    const Need need = from(1, std::max<std::int64_t>(made_.rows, 1));
-    if (!need.holds(static_cast<double>(nonzeros_.value_or(1)))) {
-      wrong.push_back(fmt::format("--nonzeros: {} {}", *nonzeros_, need.otherwise));
-    }
-    return Size{made_.rows,
-                static_cast<double>(made_.nonzeros) * static_cast<double>(made_.columns)};
+    const std::int64_t nonzeros = made_.nonzeros.value_or(made_.rows);
+    if (made_.nonzeros) check_from_1("--nonzeros", nonzeros, made_.rows, wrong);
+    return Size{made_.rows, static_cast<double>(nonzeros) * static_cast<double>(made_.columns)};
   }
-  const auto x = shape_of("--x", x_, 2, wrong), y = shape_of("--y", y_, 1, wrong);
+  const auto x = value_or_wrong("--x", strads::read_npy_shape(x_, 2), wrong),
+             y = value_or_wrong("--y", strads::read_npy_shape(y_, 1), wrong);
   if (!x || !y) return std::nullopt;
   const std::int64_t rows = x->front(), columns = x->back();
   if (rows != y->front()) {
@@ -229,10 +213,8 @@ std::optional<LassoProgram::Size> LassoProgram::size_of_x(Wrong& wrong) const {
 
 Status LassoProgram::find_conflicts(const strads::SparseColumns& x, int processes) {
   if (!a_.checks()) return {};
-  const double most =
-      static_cast<double>(launch::available_memory()) / processes / strads::kBytesOfConflict;
-  auto pairs =
-      strads::correlated_columns(x, a_.threshold, static_cast<std::int64_t>(std::min(most, 1e18)));
+  const std::uint64_t memory = launch::available_memory() / static_cast<std::uint64_t>(processes);
+  auto pairs = strads::correlated_columns(x, a_.threshold, memory);
   if (!pairs.ok()) {
     return invalid_argument(
         fmt::format("{}, which is all that memory holds; raise --threshold, or give --no-check",
@@ -268,8 +250,7 @@ class FactoriseProgram final : public NumbersProgram<Factorisation, Factorisatio
     made_.seed = a_.schedule.seed;
     check_elements(job.here, wrong);
     // of a file the rows are known only when it is read
-    check_common(job, ratings_.empty() ? made_.rows : 0, wrong);
-    if (!a_.out.empty()) check_writable(check_output_folder(a_.out, kFiles), wrong);
+    check_words(job, ratings_.empty() ? made_.rows : 0, check_output_folder(a_.out, kFiles), wrong);
   }
 
  protected:
@@ -280,11 +261,9 @@ class FactoriseProgram final : public NumbersProgram<Factorisation, Factorisatio
 
  private:
   void check_elements(int processes, Wrong& wrong) const;
-  /// W, and H of each worker, and what is written of them.
   double factor_bytes(std::int64_t rows, std::int64_t columns, int processes) const {
-    const int workers = a_.virtual_workers.value_or(processes);
-    return 8.0 * made_.rank *
-           (3 * static_cast<double>(rows) + 2 * static_cast<double>(columns) * workers);
+    return strads::bytes_of_factors(made_.rank, rows, columns,
+                                    a_.virtual_workers.value_or(processes));
   }
 
   std::string ratings_;       // .npy file; empty: made data
@@ -312,28 +291,25 @@ FactoriseProgram::FactoriseProgram(CLI::App& command) : NumbersProgram("factoris
 }
 
 void FactoriseProgram::check_elements(int processes, Wrong& wrong) const {
-  constexpr double kBytes = 64;  // of an element: read, of all rows, and in this rank's
   if (!ratings_.empty()) {
-    const auto shape = shape_of("--ratings", ratings_, 2, wrong);
+    const auto shape = value_or_wrong("--ratings", strads::read_npy_shape(ratings_, 2), wrong);
     if (!shape) return;
     if (shape->back() != 3 || shape->front() < 1) {
       wrong.emplace_back("--ratings: rows of three numbers are needed: row, column, value");
     }
     const auto known = static_cast<double>(shape->front());
-    return check_memory(fmt::format("{:.3g} known elements", known), known * kBytes * processes,
-                        wrong);
+    return note(check_memory(fmt::format("{:.3g} known elements", known),
+                             known * strads::kBytesOfRating * processes),
+                wrong);
   }
-  const Need need = from(1, std::max<std::int64_t>(made_.columns, 1));
-  if (!need.holds(static_cast<double>(made_.known))) {
-    wrong.push_back(fmt::format("--known: {} {}", made_.known, need.otherwise));
-  }
+  check_from_1("--known", made_.known, made_.columns, wrong);
   const auto rows = static_cast<double>(made_.rows), columns = static_cast<double>(made_.columns);
   const double known = rows * static_cast<double>(made_.known);
   const double making = 8.0 * made_.rank * (rows + columns) * processes;  // the matrix's own
-  check_memory(fmt::format("{:.3g} known elements and {} factors", known, made_.rank),
-               known * kBytes * processes +
-                   std::max(making, factor_bytes(made_.rows, made_.columns, processes)),
-               wrong);
+  const double factors = std::max(making, factor_bytes(made_.rows, made_.columns, processes));
+  note(check_memory(fmt::format("{:.3g} known elements and {} factors", known, made_.rank),
+                    known * strads::kBytesOfRating * processes + factors),
+       wrong);
 }
 
 Result<FactorisationProblem> FactoriseProgram::read(int processes) {
@@ -341,10 +317,9 @@ Result<FactorisationProblem> FactoriseProgram::read(int processes) {
       ratings_.empty() ? Result(strads::make_ratings(made_)) : strads::read_ratings(ratings_);
   if (!ratings.ok()) return ratings.status().within("--ratings");
   const std::int64_t rows = ratings->rows, columns = ratings->columns;
-  Wrong wrong;
-  check_memory(fmt::format("{} factors of {} rows and {} columns", made_.rank, rows, columns),
-               factor_bytes(rows, columns, processes), wrong);
-  STORMO_RETURN_IF_ERROR(as_status(wrong));
+  STORMO_RETURN_IF_ERROR(
+      check_memory(fmt::format("{} factors of {} rows and {} columns", made_.rank, rows, columns),
+                   factor_bytes(rows, columns, processes)));
   heading = fmt::format("{} x {}, {} elements known, rank {}, lambda {}", rows, columns,
                         ratings->known.size(), made_.rank, lambda_);
   const std::int64_t blocks = 2 * std::int64_t{made_.rank}, pass = blocks * inner_;

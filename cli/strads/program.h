@@ -9,7 +9,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <cli/commands.h>
@@ -39,11 +38,19 @@ inline constexpr int kMostVirtualWorkers = 1024;
 /// A word that counts for the results: what it must be, and what all ranks must have in common.
 struct CountingWord {
   const char* flag;
-  std::variant<const bool*, const int*, const std::int64_t*, const std::uint64_t*, const double*,
-               const std::optional<int>*, const std::optional<std::int64_t>*>
-      value;
+  std::function<std::string()> value;
   Need need;
 };
+std::string text_of(double value);
+inline std::string text_of(bool value) { return value ? "true" : "false"; }
+template <class Integer>
+std::string text_of(Integer value) {
+  return std::to_string(value);
+}
+template <class Value>
+std::string text_of(const std::optional<Value>& value) {
+  return value ? text_of(*value) : "(default)";
+}
 
 /// The words that the programs of `stormo strads` have in common.
 struct StradsArguments {
@@ -66,7 +73,7 @@ struct StradsArguments {
   template <class Value>
   CLI::Option* add(CLI::App& command, const char* flag, Value& value, const std::string& help,
                    Need need = {}) {
-    counting.push_back({flag, &value, std::move(need)});
+    counting.push_back({flag, [&value] { return text_of(value); }, std::move(need)});
     if constexpr (std::is_same_v<Value, bool>) return command.add_flag(flag, value, help);
     CLI::Option* option = command.add_option(flag, value, help);
     return std::is_arithmetic_v<Value> ? option->capture_default_str() : option;

@@ -37,6 +37,11 @@ std::vector<double> row_major(const std::vector<std::vector<double>>& columns) {
 
 }  // namespace
 
+double bytes_of_factors(int rank, std::int64_t rows, std::int64_t columns, int workers) {
+  const double numbers = 3 * static_cast<double>(rows) + 2 * static_cast<double>(columns) * workers;
+  return static_cast<double>(sizeof(double)) * rank * numbers;
+}
+
 Result<std::unique_ptr<Factorisation>> Factorisation::make(const FactorisationProblem& problem,
                                                            int worker, int workers) {
   STORMO_ASSIGN_OR_RETURN(const Rows rows, rows_of(worker, workers, problem.ratings.rows));

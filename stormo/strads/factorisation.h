@@ -19,6 +19,9 @@ struct FactorisationProblem {
   std::uint64_t seed = 1;  ///< of the first H; W is 0 first
 };
 
+/// Memory for W, for the H of so many workers in a process, and for what is written of both.
+double bytes_of_factors(int rank, std::int64_t rows, std::int64_t columns, int workers);
+
 /// Matrix factorisation by coordinate descent, factor by factor (CCD++: Yu, Hsieh, Si, Dhillon,
 /// "Scalable coordinate descent approaches to parallel matrix factorization for recommender
 /// systems", ICDM 2012), as STRADS does. Block 2k is column k of W, block 2k + 1 column k of H. A

@@ -18,6 +18,10 @@ struct LassoProblem {
   double lambda = 0;
 };
 
+/// Memory for an element of X that is not 0, where X is read or made: read, of all columns, and in
+/// the columns of a worker's rows.
+inline constexpr double kBytesOfElement = 48;
+
 /// Where all coefficients become 0: the largest |x_j . y|.
 double largest_lambda(const SparseColumns& x, std::span<const double> y);
 

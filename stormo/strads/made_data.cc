@@ -29,13 +29,14 @@ LassoProblem make_regression(const MadeRegression& made) {
   Rng rng(made.seed, "made regression");
   LassoProblem out{.x = SparseColumns(made.rows),
                    .y = std::vector<double>(static_cast<std::size_t>(made.rows))};
-  const double scale = 1 / std::sqrt(static_cast<double>(made.nonzeros));
+  const std::int64_t nonzeros = made.nonzeros.value_or(made.rows);
+  const double scale = 1 / std::sqrt(static_cast<double>(nonzeros));
   const double common = std::sqrt(made.correlation), own = std::sqrt(1 - made.correlation);
   std::vector<SparseColumns::Entry> shared, column;
   for (std::int64_t c = 0; c < made.columns; ++c) {
     if (c % made.group == 0) {
       shared.clear();
-      for (const std::int32_t row : some_of(rng, made.rows, made.nonzeros)) {
+      for (const std::int32_t row : some_of(rng, made.rows, nonzeros)) {
         shared.push_back({row, drawn(rng)});
       }
     }

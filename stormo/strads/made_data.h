@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <stormo/base/status.h>
 #include <stormo/strads/lasso.h>
@@ -11,9 +12,10 @@ namespace stormo::strads {
 /// A regression whose columns are correlated in groups.
 struct MadeRegression {
   std::int64_t rows = 1000, columns = 1000;
-  std::int64_t nonzeros = 1000;  ///< of a column, from 1 to rows; the columns of a group share rows
-  std::int64_t group = 50;       ///< columns of a group
-  double correlation = 0.9;      ///< of two columns of a group, from 0 to 1
+  /// Of a column, from 1 to rows; nothing: all rows. The columns of a group share theirs.
+  std::optional<std::int64_t> nonzeros;
+  std::int64_t group = 50;   ///< columns of a group
+  double correlation = 0.9;  ///< of two columns of a group, from 0 to 1
   std::uint64_t seed = 1;
 };
 

@@ -57,12 +57,14 @@ Result<NpyHeader> header_of(const std::string& path, std::string_view front, std
 
 }  // namespace
 
-Result<std::vector<std::int64_t>> read_npy_shape(const std::string& path) {
+Result<std::vector<std::int64_t>> read_npy_shape(const std::string& path, std::size_t dimensions) {
   STORMO_ASSIGN_OR_RETURN(const std::string front, front_of(path, kMaxNpyFront));
   std::error_code failed;
   const std::uint64_t size = std::filesystem::file_size(path, failed);
   STORMO_ASSIGN_OR_RETURN(const NpyHeader header, header_of(path, front, size));
-  return header.shape;
+  if (header.shape.size() == dimensions) return header.shape;
+  return invalid_argument(
+      fmt::format("'{}' has {} dimensions, not {}", path, header.shape.size(), dimensions));
 }
 
 Result<NpyValues> read_npy(const std::string& path) {

@@ -15,8 +15,9 @@ struct NpyValues {
   std::vector<double> values;
 };
 
-/// The shape alone, for checks before a run; errors as read_npy().
-Result<std::vector<std::int64_t>> read_npy_shape(const std::string& path);
+/// The shape alone, for checks before a run; errors as read_npy(), and kInvalidArgument for another
+/// number of dimensions.
+Result<std::vector<std::int64_t>> read_npy_shape(const std::string& path, std::size_t dimensions);
 
 /// Reads a whole array of float32, float64, int32 or int64. Errors name the file; as of
 /// parse_npy_header(), and kInvalidArgument for another type.

@@ -15,6 +15,9 @@ struct Rating {
   double value = 0;
 };
 
+/// Memory for a known element, where they are read or made: read, of all rows, and of a worker's.
+inline constexpr double kBytesOfRating = 64;
+
 /// The known elements of a matrix of which most are unknown.
 struct Ratings {
   std::int64_t rows = 0, columns = 0;

@@ -30,17 +30,6 @@ Workers::Workers(comm::Communicator& world, std::unique_ptr<BlockProgram> progra
 Workers::Workers(std::vector<std::unique_ptr<BlockProgram>> programs)
     : here_(std::move(programs)) {}
 
-Result<Workers> Workers::make(comm::Communicator& world, std::optional<int> simulated,
-                              const MakeWorker& make) {
-  std::vector<std::unique_ptr<BlockProgram>> here;
-  for (int w = 0; w < simulated.value_or(1); ++w) {
-    STORMO_ASSIGN_OR_RETURN(auto program,
-                            simulated ? make(w, *simulated) : make(world.rank(), world.size()));
-    here.push_back(std::move(program));
-  }
-  return simulated ? Workers(std::move(here)) : Workers(world, std::move(here.front()));
-}
-
 int Workers::count() const {
   return world_ != nullptr ? world_->size() : static_cast<int>(here_.size());
 }

@@ -27,10 +27,19 @@ class Workers {
   /// `world` is borrowed.
   Workers(comm::Communicator& world, std::unique_ptr<BlockProgram> program);
   explicit Workers(std::vector<std::unique_ptr<BlockProgram>> programs);
-  using MakeWorker = std::function<Result<std::unique_ptr<BlockProgram>>(int worker, int workers)>;
-  /// The rank of `world` that this process is, or so many simulated workers.
+  /// The rank of `world` that this process is, or so many simulated workers. `make` makes the
+  /// program of one, as Lasso::make().
+  template <class Make>
   static Result<Workers> make(comm::Communicator& world, std::optional<int> simulated,
-                              const MakeWorker& make);
+                              const Make& make) {
+    std::vector<std::unique_ptr<BlockProgram>> here;
+    for (int w = 0; w < simulated.value_or(1); ++w) {
+      STORMO_ASSIGN_OR_RETURN(auto program,
+                              simulated ? make(w, *simulated) : make(world.rank(), world.size()));
+      here.push_back(std::move(program));
+    }
+    return simulated ? Workers(std::move(here)) : Workers(world, std::move(here.front()));
+  }
 
   int count() const;
   /// Those of this process, in order.

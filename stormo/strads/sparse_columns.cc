@@ -44,7 +44,9 @@ SparseColumns SparseColumns::slice(Rows rows) const {
 }
 
 Result<protocol::Conflicts> correlated_columns(const SparseColumns& x, double threshold,
-                                               std::int64_t most_pairs) {
+                                               std::uint64_t memory) {
+  constexpr std::uint64_t kBytesOfPair = 16;  // found, and of either block
+  const std::uint64_t most_pairs = memory / kBytesOfPair;
   std::vector<double> norms = x.squared_norms();
   for (double& norm : norms) norm = std::sqrt(norm);  // a product of squares may be 0 or infinite
   std::vector<std::vector<SparseColumns::Entry>> by_row(static_cast<std::size_t>(x.rows()));
@@ -70,7 +72,7 @@ Result<protocol::Conflicts> correlated_columns(const SparseColumns& x, double th
       product = 0;
     }
     touched.clear();
-    if (std::ssize(pairs) > most_pairs) {
+    if (pairs.size() > most_pairs) {
       return Status(Code::kExhausted,
                     fmt::format("more than {} pairs of columns are in conflict", most_pairs));
     }

@@ -57,12 +57,11 @@ class SparseColumns {
 
 /// The pairs of columns with |x_a . x_b| >= threshold |x_a| |x_b|: of columns whose mean is 0, the
 /// absolute correlation. A column whose squares add up to 0 is in no pair. `threshold` is above 0.
-/// kExhausted as soon as there are more than `most_pairs`. Cost: for each nonzero element the
-/// number of nonzeros of its row, halved; memory: 16 bytes for each nonzero element and, at the
-/// peak, for each pair (kBytesOfConflict).
+/// kExhausted as soon as the pairs need more than `memory` bytes. Cost: for each nonzero element
+/// the number of nonzeros of its row, halved; memory: 16 bytes for each nonzero element and, at the
+/// peak, for each pair.
 Result<protocol::Conflicts> correlated_columns(
     const SparseColumns& x, double threshold,
-    std::int64_t most_pairs = std::numeric_limits<std::int64_t>::max());
-inline constexpr std::int64_t kBytesOfConflict = 16;
+    std::uint64_t memory = std::numeric_limits<std::uint64_t>::max());
 
 }  // namespace stormo::strads

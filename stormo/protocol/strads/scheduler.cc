@@ -26,6 +26,15 @@ void check_list(std::vector<std::int64_t> list, std::int64_t blocks, const Say& 
 
 }  // namespace
 
+std::vector<std::vector<std::int64_t>> all_in_turn(std::int64_t blocks, std::int64_t size) {
+  std::vector<std::vector<std::int64_t>> rounds;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    if (b % size == 0) rounds.emplace_back();
+    rounds.back().push_back(b);
+  }
+  return rounds;
+}
+
 Result<Scheduler> Scheduler::make(ScheduleOptions options,
                                   std::shared_ptr<const Conflicts> conflicts) {
   constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();

@@ -38,11 +38,9 @@ Result<std::unique_ptr<BlockRun>> BlockRun::begin(comm::Communicator& world,
   torch::nn::Module& module = *tasks.front().module;
   std::optional<int> simulated;
   if (options.simulated) simulated = static_cast<int>(tasks.size());
-  const auto make = [&](int worker, int count) -> Result<std::unique_ptr<strads::BlockProgram>> {
+  const auto make = [&](int worker, int count) {
     Task& task = tasks[simulated ? static_cast<std::size_t>(worker) : 0];
-    STORMO_ASSIGN_OR_RETURN(
-        auto program, BlockTraining::make(std::move(task), data, options.blocks, worker, count));
-    return std::unique_ptr<strads::BlockProgram>(std::move(program));
+    return BlockTraining::make(std::move(task), data, options.blocks, worker, count);
   };
   STORMO_ASSIGN_OR_RETURN(auto workers, strads::Workers::make(world, simulated, make));
   std::optional<BlockState> state;

@@ -77,6 +77,12 @@ TEST(SimulateOptions, LossesOfMessagesAndServers) {
                           HasSubstr("--server-crash: 'one:1s' is not SERVER:TIME")));
 }
 
+TEST(SimulateOptions, TimesOfDecadesAreRefused) {
+  EXPECT_THAT(wrong_with({.time = {.compute = "1000000000s", .latency = "1000000000s"}}),
+              ElementsAre("--compute: 1000000000s is over 30 years",
+                          "--latency: 1000000000s is over 30 years"));
+}
+
 TEST(SimulateOptions, EverythingWrongIsListedTogether) {
   const std::vector<std::string> wrong =
       wrong_with({.workers = 3,

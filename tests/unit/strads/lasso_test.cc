@@ -134,8 +134,8 @@ TEST(StradsLasso, APairIsListedOnceAtAnyScaleOfTheColumns) {
 
 TEST(StradsLasso, MorePairsThanMemoryHoldsAreRefused) {
   const SparseColumns x = columns_of(Dense(50, {1, 2}));  // all of 50 * 49 / 2 pairs
-  EXPECT_EQ(correlated_columns(x, 0.5, 1225).take_or_throw().pairs(), 1225);
-  const Status status = correlated_columns(x, 0.5, 1224).status();
+  EXPECT_EQ(correlated_columns(x, 0.5, 1225 * 16).take_or_throw().pairs(), 1225);
+  const Status status = correlated_columns(x, 0.5, 1225 * 16 - 1).status();
   EXPECT_EQ(status.code(), Code::kExhausted);
   EXPECT_THAT(status.message(), ::testing::HasSubstr("more than 1224 pairs"));
 }
@@ -226,7 +226,7 @@ TEST(StradsLasso, PriorityNeedsFewerUpdatesWhereMostCoefficientsStayAtZero) {
 TEST(StradsLasso, ARotationOfSingleColumnsIsCyclicDescent) {
   const LassoProblem p = correlated();
   ScheduleOptions options{.blocks = 200};
-  for (std::int64_t j = 0; j < 200; ++j) options.rotation.push_back({j});
+  options.rotation = protocol::all_in_turn(200, 1);
   RoundsRun run = virtual_run(lasso_of(p), Scheduler::make(options).take_or_throw());
   throw_if_error(run.go_on(200 * 3000));
   const std::vector<double> oracle = cyclic_descent(dense(p.x), p);

@@ -38,7 +38,7 @@ TEST_F(NpyValuesTest, WhatIsWrittenIsReadAgain) {
     throw_if_error(write_npy(path("a.npy"), shape, values));
     const NpyValues read = read_npy(path("a.npy")).take_or_throw();
     EXPECT_EQ(read.shape, shape);
-    EXPECT_EQ(read_npy_shape(path("a.npy")).take_or_throw(), shape);
+    EXPECT_EQ(read_npy_shape(path("a.npy"), shape.size()).take_or_throw(), shape);
     EXPECT_EQ(read.values, values);
   }
 }
@@ -60,7 +60,9 @@ TEST_F(NpyValuesTest, SaysWhatIsWrongWithWhichFile) {
   EXPECT_THAT(wrong(path("none.npy")), HasSubstr("none.npy"));
   EXPECT_THAT(wrong(path("")), HasSubstr("is a folder"));
   EXPECT_THAT(wrong(file("i1", "ab")), HasSubstr("type i1; save a.astype('float64')"));
-  EXPECT_EQ(read_npy_shape(path("i1")).status().message(), wrong(path("i1")));
+  EXPECT_THAT(read_npy_shape(file("f8", std::string(16, '0')), 2).status().message(),
+              HasSubstr("f8' has 1 dimensions, not 2"));
+  EXPECT_EQ(read_npy_shape(path("i1"), 1).status().message(), wrong(path("i1")));
   EXPECT_THAT(wrong(file("f8", "too short")), HasSubstr("f8' holds 9 bytes"));
   EXPECT_EQ(write_npy(path("none") + "/a.npy", {}, {}).code(), Code::kIo);
 }

@@ -68,15 +68,6 @@ std::vector<double> values_of(const BlockTraining& training) {
   return values;
 }
 
-std::vector<std::vector<std::int64_t>> round_robin(std::int64_t blocks, std::int64_t size) {
-  std::vector<std::vector<std::int64_t>> rounds;
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    if (b % size == 0) rounds.emplace_back();
-    rounds.back().push_back(b);
-  }
-  return rounds;
-}
-
 TEST(BlockTraining, AllBlocksInEveryRoundAreGradientDescent) {
   const auto data = clouds();
   const Task task = net();
@@ -97,7 +88,7 @@ TEST(BlockTraining, AllBlocksInEveryRoundAreGradientDescent) {
   }
   for (const int workers : {1, 2, 4}) {
     const protocol::ScheduleOptions options{.blocks = 24 + 1 + 3 + 1,
-                                            .rotation = round_robin(29, 29)};
+                                            .rotation = protocol::all_in_turn(29, 29)};
     RoundsRun run = strads::virtual_run(training_of(*data, {.rate = 0.3}),
                                         Scheduler::make(options).take_or_throw(), workers);
     throw_if_error(run.go_on(40));
@@ -108,7 +99,7 @@ TEST(BlockTraining, AllBlocksInEveryRoundAreGradientDescent) {
 
 /// 13 rounds of a rotation: 6 batches of 37, one of 18, and again.
 std::vector<double> values_after_batches(const data::Dataset& data, int workers, double& loss) {
-  const protocol::ScheduleOptions options{.blocks = 29, .rotation = round_robin(29, 6)};
+  const protocol::ScheduleOptions options{.blocks = 29, .rotation = protocol::all_in_turn(29, 6)};
   RoundsRun run = strads::virtual_run(training_of(data, {.rate = 0.3, .batch = 37}),
                                       Scheduler::make(options).take_or_throw(), workers);
   throw_if_error(run.go_on(13));
@@ -216,7 +207,8 @@ TEST(BlockTraining, ReachesTheSameLossInFewerUpdatesThanRoundRobin) {
         updates_until(loss, strads::virtual_run(make, scheduler), 1000).value_or(1e9));
   };
   for (const double loss : {0.5, 0.2, 0.1}) {
-    const double turns = updates(loss, {.blocks = 29, .rotation = round_robin(29, 4)}, nullptr);
+    const double turns =
+        updates(loss, {.blocks = 29, .rotation = protocol::all_in_turn(29, 4)}, nullptr);
     EXPECT_LT(turns, 1e9);
     EXPECT_LT(updates(loss, {.blocks = 29, .round = 4}, nullptr), 0.8 * turns);
     EXPECT_LT(updates(loss, {.blocks = 29, .round = 4}, conflicts), 0.8 * turns);
