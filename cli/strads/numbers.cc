@@ -238,7 +238,9 @@ Result<LassoProblem> LassoProgram::read(int processes) {
           .every = a_.every.value_or(0),
           .updates = x.columns(),
           .tolerance = tolerance_};
-  schedule_ = schedule_of(x.columns(), /*in_turn=*/1);
+  schedule_ = a_.schedule_options();
+  schedule_.blocks = x.columns();
+  if (a_.cyclic) schedule_.rotation = protocol::all_in_turn(x.columns(), 1);
   return problem;
 }
 

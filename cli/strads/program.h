@@ -63,13 +63,19 @@ struct StradsArguments {
   VirtualTimeFlags time{.compute = "1us", .latency = "10us"};
   std::string out;
   bool json = false, dry_run = false;
-  protocol::ScheduleOptions schedule;  ///< without blocks, priority and rotation
+  protocol::ScheduleOptions schedule;  ///< see schedule_options()
   double threshold = 0.1;
   bool no_priority = false, no_check = false, cyclic = false;
   std::optional<std::int64_t> every;  ///< rounds between judgements
   std::vector<CountingWord> counting;
 
   bool checks() const { return !no_check && !cyclic; }
+  /// Without blocks and rotation.
+  protocol::ScheduleOptions schedule_options() const {
+    protocol::ScheduleOptions options = schedule;
+    options.priority = !no_priority;
+    return options;
+  }
   template <class Value>
   CLI::Option* add(CLI::App& command, const char* flag, Value& value, const std::string& help,
                    Need need = {}) {
@@ -151,8 +157,6 @@ class StradsProgram {
   /// What is wrong with the words that all programs have; in virtual time sets `simulated`. `rows`:
   /// of the data; 0: not known.
   void check_common(const StradsJob& job, std::int64_t rows, Wrong& wrong);
-  /// With --cyclic, rounds of `in_turn` blocks.
-  protocol::ScheduleOptions schedule_of(std::int64_t blocks, std::int64_t in_turn) const;
 
   std::optional<protocol::VirtualWorkers> simulated;
 

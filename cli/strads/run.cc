@@ -214,15 +214,6 @@ void StradsProgram::check_common(const StradsJob& job, std::int64_t rows, Wrong&
   (void)to_launch_options(words.launch, wrong);
 }
 
-protocol::ScheduleOptions StradsProgram::schedule_of(std::int64_t blocks,
-                                                     std::int64_t in_turn) const {
-  protocol::ScheduleOptions options = words.schedule;
-  options.blocks = blocks;
-  options.priority = !words.no_priority;
-  if (words.cyclic) options.rotation = protocol::all_in_turn(blocks, in_turn);
-  return options;
-}
-
 int run_program(StradsProgram& p) {
   const StradsArguments& a = p.words;
   const bool simulates = a.virtual_workers.has_value();

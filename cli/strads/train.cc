@@ -16,7 +16,6 @@
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
 #include <stormo/launch/process/available_memory.h>
-#include <stormo/strads/round_plan.h>
 #include <stormo/train/blocks/block_recipe.h>
 #include <stormo/train/blocks/block_run.h>
 #include <stormo/train/evaluation/evaluate.h>
@@ -82,14 +81,14 @@ class NetProgram final : public StradsProgram {
 
  private:
   void check_module(int workers, Wrong& wrong) const;
-  /// How blocks are cut and chosen, as flags: what a run that goes on must have in common with the
-  /// one that it goes on from.
-  std::string schedule_text() const;
-  train::BlockTrainingOptions training_options() const {
-    return {.rate = options_.optimizer.lr,
-            .batch = options_.global_batch,
+  train::BlockRunOptions run_options() const {
+    return {.train = options_,
             .units = a_.units,
-            .seed = options_.seed};
+            .schedule = a_.schedule_options(),
+            .cyclic = a_.cyclic,
+            .threshold = a_.checks() ? std::optional(a_.threshold) : std::nullopt,
+            .loop = loop,
+            .simulated = simulated};
   }
 
   const StradsTrainArguments& a_;
@@ -124,7 +123,8 @@ void NetProgram::check(const StradsJob& job, Wrong& wrong) {
   check_module(job.workers, wrong);
   if (!job.has_files) return;
   const Status ours =
-      resumes ? train::BlockCheckpoint::check(checkpoints(), schedule_text()) : Status();
+      resumes ? train::BlockCheckpoint::check(checkpoints(), train::schedule_text(run_options()))
+              : Status();
   if (!ours.ok()) return wrong.push_back(ours.within("--resume").message());
   check_checkpoints(parsed_, resumes, options_.overwrite, {}, wrong);
 }
@@ -146,19 +146,16 @@ void NetProgram::check_module(int workers, Wrong& wrong) const {
 
 std::vector<comm::Fact> NetProgram::facts() const {
   std::vector<comm::Fact> facts = train::recipe_facts(parsed_.recipe);
-  facts.push_back({"flags", schedule_text()});
+  facts.push_back({"flags", train::schedule_text(run_options())});
   facts.push_back({"training samples",
                    fmt::format("{}, {:016x}", data_.train->size(), data_.train->fingerprint())});
   return facts;
 }
 
 Result<plan::StepPlan> NetProgram::plan(int workers) {
-  STORMO_ASSIGN_OR_RETURN(
-      const auto worker,
-      train::BlockTraining::make(task_, *data_.train, training_options(), 0, workers));
-  warn(parsed_.left_out);
-  return strads::round_plan(worker->variables(), workers,
-                            schedule_of(worker->blocks(), a_.schedule.round), loop);
+  auto plan = train::block_plan(task_, *data_.train, run_options(), workers);
+  if (plan.ok()) warn(parsed_.left_out);
+  return plan;
 }
 
 Status NetProgram::begin(comm::Communicator& world) {
@@ -173,15 +170,7 @@ Status NetProgram::begin(comm::Communicator& world) {
     tasks.push_back(std::move(task));
   }
   STORMO_ASSIGN_OR_RETURN(
-      run_, train::BlockRun::begin(
-                world, std::move(tasks), *data_.train,
-                {.train = options_,
-                 .blocks = training_options(),
-                 .schedule = [&](auto blocks) { return schedule_of(blocks, a_.schedule.round); },
-                 .threshold = a_.checks() ? std::optional(a_.threshold) : std::nullopt,
-                 .loop = loop,
-                 .simulated = simulated,
-                 .schedule_text = schedule_text()}));
+      run_, train::BlockRun::begin(world, std::move(tasks), *data_.train, run_options()));
   const std::int64_t done = rounds().scheduler().rounds_done();
   Status enough;
   if (done > loop.rounds) {
@@ -215,18 +204,6 @@ Result<StradsProgram::Figures> NetProgram::figures() {
     if (result.r2) out.emplace_back(split.name + "_r2", *result.r2);
   }
   return out;
-}
-
-std::string NetProgram::schedule_text() const {
-  const protocol::ScheduleOptions& o = a_.schedule;
-  std::string text = fmt::format("--round {} --units {}", o.round, a_.units);
-  if (a_.cyclic) return text + " --cyclic";
-  text += fmt::format(" --seed {}", o.seed);
-  text += a_.no_check ? " --no-check" : fmt::format(" --threshold {}", a_.threshold);
-  text += a_.no_priority ? " --no-priority" : fmt::format(" --base-weight {}", o.base_weight);
-  // no round is in flight at a judgement, so it then depends on these, too
-  if (o.depth > 0) text += fmt::format(" --depth {} --every {}", o.depth, loop.every);
-  return text;
 }
 
 }  // namespace

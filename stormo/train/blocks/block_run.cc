@@ -1,5 +1,7 @@
 #include <stormo/train/blocks/block_run.h>
 
+#include <fmt/format.h>
+
 #include <numeric>
 #include <utility>
 
@@ -27,7 +29,41 @@ Result<protocol::Conflicts> conflicts_of(const strads::Workers& workers, double 
   return first.correlated_gradients(sums, threshold);
 }
 
+BlockTrainingOptions training_options(const BlockRunOptions& options) {
+  return {.rate = options.train.optimizer.lr,
+          .batch = options.train.global_batch,
+          .units = options.units,
+          .seed = options.train.seed};
+}
+
+protocol::ScheduleOptions schedule_of(const BlockRunOptions& options, std::int64_t blocks) {
+  protocol::ScheduleOptions schedule = options.schedule;
+  schedule.blocks = blocks;
+  if (options.cyclic) schedule.rotation = protocol::all_in_turn(blocks, schedule.round);
+  return schedule;
+}
+
 }  // namespace
+
+std::string schedule_text(const BlockRunOptions& options) {
+  const protocol::ScheduleOptions& o = options.schedule;
+  std::string text = fmt::format("--round {} --units {}", o.round, options.units);
+  if (options.cyclic) return text + " --cyclic";
+  text += fmt::format(" --seed {}", o.seed);
+  text += options.threshold ? fmt::format(" --threshold {}", *options.threshold) : " --no-check";
+  text += o.priority ? fmt::format(" --base-weight {}", o.base_weight) : " --no-priority";
+  // no round is in flight at a judgement, so it then depends on these, too
+  if (o.depth > 0) text += fmt::format(" --depth {} --every {}", o.depth, options.loop.every);
+  return text;
+}
+
+Result<plan::StepPlan> block_plan(const Task& task, const data::Dataset& data,
+                                  const BlockRunOptions& options, int workers) {
+  STORMO_ASSIGN_OR_RETURN(const auto worker,
+                          BlockTraining::make(task, data, training_options(options), 0, workers));
+  return strads::round_plan(worker->variables(), workers, schedule_of(options, worker->blocks()),
+                            options.loop);
+}
 
 Result<std::unique_ptr<BlockRun>> BlockRun::begin(comm::Communicator& world,
                                                   std::vector<Task> tasks,
@@ -40,12 +76,12 @@ Result<std::unique_ptr<BlockRun>> BlockRun::begin(comm::Communicator& world,
   if (options.simulated) simulated = static_cast<int>(tasks.size());
   const auto make = [&](int worker, int count) {
     Task& task = tasks[simulated ? static_cast<std::size_t>(worker) : 0];
-    return BlockTraining::make(std::move(task), data, options.blocks, worker, count);
+    return BlockTraining::make(std::move(task), data, training_options(options), worker, count);
   };
   STORMO_ASSIGN_OR_RETURN(auto workers, strads::Workers::make(world, simulated, make));
   std::optional<BlockState> state;
   if (!options.train.checkpoint.directory.empty()) {
-    run->checkpoint_.emplace(world, module, options.train, std::move(options.schedule_text));
+    run->checkpoint_.emplace(world, module, options.train, schedule_text(options));
     STORMO_ASSIGN_OR_RETURN(state, run->checkpoint_->begin());
   }
   for (const auto& program : workers.here()) {
@@ -59,7 +95,7 @@ Result<std::unique_ptr<BlockRun>> BlockRun::begin(comm::Communicator& world,
     STORMO_ASSIGN_OR_RETURN(auto conflicts, conflicts_of(workers, *options.threshold, state));
     run->conflicts_ = std::make_shared<const protocol::Conflicts>(std::move(conflicts));
   }
-  const protocol::ScheduleOptions schedule = options.schedule(workers.first().blocks());
+  const protocol::ScheduleOptions schedule = schedule_of(options, workers.first().blocks());
   STORMO_ASSIGN_OR_RETURN(
       auto rounds,
       strads::begin_rounds(std::move(workers), schedule, run->conflicts_, options.loop,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
+#include <stormo/plan/step_plan.h>
 #include <stormo/strads/loop.h>
 #include <stormo/train/blocks/block_checkpoint.h>
 #include <stormo/train/blocks/block_training.h>
@@ -19,14 +19,21 @@ namespace stormo::train {
 
 struct BlockRunOptions {
   const TrainerOptions& train;  ///< borrowed; without a folder of checkpoints none are written
-  BlockTrainingOptions blocks;
-  /// How so many blocks are chosen.
-  std::function<protocol::ScheduleOptions(std::int64_t blocks)> schedule;
-  std::optional<double> threshold;  ///< of conflicts; nothing: no check
-  strads::LoopOptions loop;         ///< for the plan
+  std::int64_t units = 1;       ///< see BlockTrainingOptions
+  protocol::ScheduleOptions schedule;  ///< without blocks and rotation
+  bool cyclic = false;                 ///< a rotation: schedule.round blocks after the other
+  std::optional<double> threshold;     ///< of conflicts; nothing: no check
+  strads::LoopOptions loop;            ///< for the plan
   std::optional<protocol::VirtualWorkers> simulated = {};
-  std::string schedule_text;  ///< of checkpoints, see BlockCheckpoint
 };
+
+/// How blocks are cut and chosen, as flags of `stormo strads train`: what a run that goes on must
+/// have in common with the one that it goes on from (BlockCheckpoint).
+std::string schedule_text(const BlockRunOptions& options);
+
+/// The plan of a round of so many workers.
+Result<plan::StepPlan> block_plan(const Task& task, const data::Dataset& data,
+                                  const BlockRunOptions& options, int workers);
 
 /// Training by blocks, from its beginning or from a checkpoint on.
 class BlockRun {
