@@ -39,16 +39,16 @@ constexpr double kNetThreshold = 0.5;
 }  // namespace
 
 Need from(std::int64_t least, std::int64_t most) {
-  return {[least, most](double v) {
-            return v >= static_cast<double>(least) && v <= static_cast<double>(most);
-          },
-          fmt::format("is not from {} to {}", least, most)};
+  return [least, most](double v) {
+    const bool holds = v >= static_cast<double>(least) && v <= static_cast<double>(most);
+    return holds ? "" : fmt::format("is not from {} to {}", least, most);
+  };
 }
 
 std::string text_of(double value) { return fmt::format("{}", value); }
 
 Need above_zero() {
-  return {[](double v) { return v > 0 && std::isfinite(v); }, "is not a number greater than 0"};
+  return [](double v) { return v > 0 && std::isfinite(v) ? "" : "is not a number greater than 0"; };
 }
 
 void add_common(CLI::App& command, StradsArguments& a, const char* seeded) {
@@ -78,11 +78,15 @@ void add_schedule(CLI::App& command, StradsArguments& a, const char* block, cons
   auto* threshold =
       a.add(command, "--threshold", a.threshold,
             of_block("Two {}s whose cosine is at or above this are not updated\nat the same time"),
-            {[](double v) { return v > 0 && v <= 1; }, "is not above 0 and at most 1"});
+            [](double v) { return v > 0 && v <= 1 ? "" : "is not above 0 and at most 1"; });
   a.add(command, "--depth", a.schedule.depth, "Rounds that may be in flight besides the oldest one",
         from(0, 1024));
-  auto* base_weight = a.add(command, "--base-weight", a.schedule.base_weight,
-                            of_block("A {} is drawn by its last change plus this"), above_zero());
+  auto* base_weight =
+      a.add(command, "--base-weight", a.schedule.base_weight,
+            of_block("A {} is drawn by its last change plus this"), [](double v) {
+              constexpr double kMost = protocol::kMostBlockWeight;
+              return v > kMost ? fmt::format("is above {}", kMost) : above_zero()(v);
+            });
   a.add(command, "--no-priority", a.no_priority, of_block("Draw all {}s with equal weights"))
       ->excludes(cyclic)
       ->excludes(base_weight->excludes(cyclic));

@@ -52,11 +52,9 @@ Status check_memory(const std::string& what, double bytes) {
                   bytes / 1e9, available / 1e9));
 }
 
-/// A line in `wrong` where a number of made data is not from 1 to `most`.
-void check_from_1(const char* flag, std::int64_t number, std::int64_t most, Wrong& wrong) {
-  const Need need = from(1, std::max<std::int64_t>(most, 1));
-  if (need.holds(static_cast<double>(number))) return;
-  wrong.push_back(fmt::format("{}: {} {}", flag, number, need.otherwise));
+/// As many as there are, when all words are known, or fewer.
+Need up_to(const std::int64_t& most) {
+  return [&most](double v) { return from(1, std::max<std::int64_t>(most, 1))(v); };
 }
 
 /// `Part`: a worker's part of a problem.
@@ -143,16 +141,16 @@ class LassoProgram final : public NumbersProgram<Lasso, LassoProblem> {
   std::string x_, y_;            // .npy files; empty: made data
   strads::MadeRegression made_;  // check() takes the seed
   double lambda_ = 0.1;          // of the largest that leaves a coefficient above 0
-  std::int64_t most_rounds_ = 100'000;
-  double tolerance_ = 1e-6;
 };
 
 LassoProgram::LassoProgram(CLI::App& command) : NumbersProgram("lasso") {
+  loop = {.rounds = 100'000, .tolerance = 1e-6};
   auto* x = command.add_option("--x", x_, "X, a .npy file [rows, columns]");
   command.add_option("--y", y_, "y, a .npy file [rows]");
   a_.add(command, "--rows", made_.rows, "Of made data", from(1, kMostNumber))->excludes(x);
   a_.add(command, "--columns", made_.columns, "Of made data", from(1, kMostNumber))->excludes(x);
-  a_.add(command, "--nonzeros", made_.nonzeros, "Of made data: in each column; default: all rows")
+  a_.add(command, "--nonzeros", made_.nonzeros, "Of made data: in each column; default: all rows",
+         up_to(made_.rows))
       ->excludes(x);
   a_.add(command, "--group", made_.group,
          "Of made data: columns that are correlated with each other", from(1, kMostNumber))
@@ -160,16 +158,16 @@ LassoProgram::LassoProgram(CLI::App& command) : NumbersProgram("lasso") {
   a_.add(command, "--correlation", made_.correlation, "Of made data: within a group", from(0, 1))
       ->excludes(x);
   a_.add(command, "--lambda", lambda_,
-         "Penalty, as a part of the one at which all coefficients are 0",
-         {[](double v) { return v > 0 && v < 1; },
-          "is not between 0 and 1, where all coefficients are 0"});
+         "Penalty, as a part of the one at which all coefficients are 0", [](double v) {
+           return v > 0 && v < 1 ? "" : "is not between 0 and 1, where all coefficients are 0";
+         });
   add_schedule(command, a_, "column", "one column after the other",
                "as many as have an update for\neach column on average, or more where --depth needs "
                "it");
   command.get_option("--round")->excludes(command.get_option("--cyclic"));  // has no effect
-  a_.add(command, "--rounds", most_rounds_, "Rounds, at most",
+  a_.add(command, "--rounds", loop.rounds, "Rounds, at most",
          from(1, std::numeric_limits<std::int64_t>::max()));
-  a_.add(command, "--tolerance", tolerance_,
+  a_.add(command, "--tolerance", loop.tolerance,
          "Ends when the objective is certainly so near to its minimum, as a\npart of it",
          above_zero());
   command.add_option("-o,--out", a_.out, "File for the coefficients, .npy");
@@ -194,7 +192,6 @@ std::optional<LassoProgram::Size> LassoProgram::size_of_x(Wrong& wrong) const {
   }
   if (x_.empty()) {
     const std::int64_t nonzeros = made_.nonzeros.value_or(made_.rows);
-    if (made_.nonzeros) check_from_1("--nonzeros", nonzeros, made_.rows, wrong);
     return Size{made_.rows, static_cast<double>(nonzeros) * static_cast<double>(made_.columns)};
   }
   const auto x = value_or_wrong("--x", strads::read_npy_shape(x_, 2), wrong),
@@ -234,10 +231,8 @@ Result<LassoProblem> LassoProgram::read(int processes) {
   heading =
       fmt::format("{} rows, {} columns, {} nonzeros, lambda {:.4g}; {} pairs in conflict", x.rows(),
                   x.columns(), x.nonzeros(), problem->lambda, conflicts_ ? conflicts_->pairs() : 0);
-  loop = {.rounds = most_rounds_,
-          .every = a_.every.value_or(0),
-          .updates = x.columns(),
-          .tolerance = tolerance_};
+  loop.every = a_.every.value_or(0);
+  loop.updates = x.columns();
   schedule_ = a_.schedule_options();
   schedule_.blocks = x.columns();
   if (a_.cyclic) schedule_.rotation = protocol::all_in_turn(x.columns(), 1);
@@ -281,7 +276,8 @@ FactoriseProgram::FactoriseProgram(CLI::App& command) : NumbersProgram("factoris
   a_.add(command, "--rows", made_.rows, "Of made data", from(1, kMostNumber))->excludes(ratings);
   a_.add(command, "--columns", made_.columns, "Of made data", from(1, kMostNumber))
       ->excludes(ratings);
-  a_.add(command, "--known", made_.known, "Of made data: known elements of each row")
+  a_.add(command, "--known", made_.known, "Of made data: known elements of each row",
+         up_to(made_.columns))
       ->excludes(ratings);
   a_.add(command, "--rank", made_.rank, "Factors", from(1, 10'000));
   a_.add(command, "--lambda", lambda_, "Penalty", above_zero());
@@ -304,7 +300,6 @@ void FactoriseProgram::check_elements(int processes, Wrong& wrong) const {
                              known * strads::kBytesOfRating * processes),
                 wrong);
   }
-  check_from_1("--known", made_.known, made_.columns, wrong);
   const auto rows = static_cast<double>(made_.rows), columns = static_cast<double>(made_.columns);
   const double known = rows * static_cast<double>(made_.known);
   const double making = 8.0 * made_.rank * (rows + columns) * processes;  // the matrix's own

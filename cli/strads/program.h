@@ -24,22 +24,18 @@
 
 namespace stormo::cli {
 
-/// What a number must be, if anything, and what is said of another one: "--round: 0 is not from 1
-/// to 9".
-struct Need {
-  std::function<bool(double)> holds;
-  std::string otherwise;  ///< "is not from 1 to 9"
-};
+/// What is said of a number that is wrong: "is not from 1 to 9"; of others nothing.
+using Need = std::function<std::string(double)>;
 Need from(std::int64_t least, std::int64_t most);
 Need above_zero();
 inline constexpr std::int64_t kMostNumber = 2147483647;
 inline constexpr int kMostVirtualWorkers = 1024;
 
-/// A word that counts for the results: what it must be, and what all ranks must have in common.
+/// A word that counts for the results, which all ranks must have in common.
 struct CountingWord {
   const char* flag;
   std::function<std::string()> value;
-  Need need;
+  Need need;  ///< of its number; null: none
 };
 std::string text_of(double value);
 inline std::string text_of(bool value) { return value ? "true" : "false"; }

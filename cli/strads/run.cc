@@ -189,26 +189,21 @@ Result<comm::Communicator*> StradsProgram::join(const transport::Rendezvous& pla
 Status StradsProgram::leave() { return world_->finalize(Deadline::never()); }
 
 void StradsProgram::check_common(const StradsJob& job, std::int64_t rows, Wrong& wrong) {
-  const auto need = [&wrong](bool holds, const std::string& text) {
-    if (!holds) wrong.push_back(text);
-  };
-  for (const CountingWord& word : words.counting) {
-    const std::string text = word.value();
-    const auto number = word.need.holds ? number_in<double>(text) : std::nullopt;
-    need(!number || word.need.holds(*number),
-         fmt::format("{}: {} {}", word.flag, text, word.need.otherwise));
+  for (const auto& [flag, value, need] : words.counting) {
+    const auto number = need ? number_in<double>(value()) : std::nullopt;
+    const std::string says = number ? need(*number) : "";
+    if (!says.empty()) wrong.push_back(fmt::format("{}: {} {}", flag, value(), says));
   }
-  const double base = words.schedule.base_weight;
-  need(!(base > protocol::kMostBlockWeight),
-       fmt::format("--base-weight: {} is above {}", base, protocol::kMostBlockWeight));
-  need(!words.cyclic || words.schedule.depth == 0,
-       "--depth: a cycle has one round in flight; give 0");
+  if (words.cyclic && words.schedule.depth != 0) {
+    wrong.emplace_back("--depth: a cycle has one round in flight; give 0");
+  }
   if (words.virtual_workers) {
     const bool possible = *words.virtual_workers <= kMostVirtualWorkers;
     simulated = read_virtual_time(words.time, possible ? *words.virtual_workers : 0, wrong);
     simulated->seed = words.schedule.seed;
-    need(!words.launch.wants_launch(),
-         "--virtual: workers are simulated in one process; no -n or -H");
+    if (words.launch.wants_launch()) {
+      wrong.emplace_back("--virtual: workers are simulated in one process; no -n or -H");
+    }
   }
   if (rows > 0) note(strads::rows_of(0, job.workers, rows).status(), wrong);
   (void)to_launch_options(words.launch, wrong);
