@@ -9,6 +9,7 @@
 
 #include <cli/plan/load.h>
 #include <cli/plan/recipe.h>
+#include <cli/train/report.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/launch/process/cpus.h>
@@ -23,7 +24,7 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
   std::vector<std::string> overrides = o.overrides;
   if (any_strategy) overrides.emplace_back("strategy.kind=auto");
   const train::ParsedRecipe parsed = train::load_recipe(o.plan, overrides);
-  for (const std::string& line : parsed.left_out) fmt::print(stderr, "warning: {}\n", line);
+  warn(parsed.left_out);
   std::vector<std::string> errors = parsed.errors;
   if (parsed.readable) {
     train::ParsedRecipe checked = parsed;

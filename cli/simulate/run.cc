@@ -14,7 +14,6 @@
 #include <cli/simulate/options.h>
 #include <cli/simulate/report.h>
 #include <cli/train/report.h>
-#include <stormo/base/printable.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
 #include <stormo/launch/environment.h>
@@ -244,8 +243,7 @@ Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
   const std::int64_t threads = recipe.threads > 0 ? recipe.threads : given;
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
   STORMO_ASSIGN_OR_RETURN(train::RecipeData data, train::load_data(recipe));
-  for (const std::string& warning : data.warnings)
-    fmt::print(stderr, "warning: {}\n", printable(warning));
+  warn(data.warnings);
   const train::TrainerOptions& o = recipe.train;
   const data::Sampler sampler(data.train->size(), o.global_batch, o.seed, /*shuffle=*/true, 0, 1);
   Simulation simulation{.name = o.name, .global_batch = o.global_batch, .cluster = options.cluster};
@@ -287,7 +285,7 @@ int run_simulate(const SimulateArguments& words) {
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, a.overrides);
   options.policies = policies_of(parsed.recipe, a, options.policies);
   use_servers(parsed.recipe);
-  for (const std::string& line : parsed.left_out) fmt::print(stderr, "warning: {}\n", line);
+  warn(parsed.left_out);
   const Errors problems = problems_of(parsed, options);
   wrong.insert(wrong.end(), problems.begin(), problems.end());
   if (!wrong.empty()) return say_failed(kSimulate, kExitUsage, wrong, a.json);

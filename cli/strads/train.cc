@@ -14,7 +14,6 @@
 #include <cli/strads/program.h>
 #include <cli/train/check.h>
 #include <cli/train/report.h>
-#include <stormo/base/printable.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/train/blocks/block_recipe.h>
 #include <stormo/train/blocks/block_run.h>
@@ -43,10 +42,6 @@ Result<int> signal_of_any_rank(comm::Communicator& world) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
   STORMO_RETURN_IF_ERROR(world.all_gather({&told, 1, DType::kInt64}, all));
   return static_cast<int>(std::ranges::max(all));
-}
-
-void warn(const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) fmt::print(stderr, "warning: {}\n", printable(line));
 }
 
 class NetProgram final : public StradsProgram {

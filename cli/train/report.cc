@@ -64,4 +64,8 @@ int say_failed(const char* command, const Status& why, bool json) {
   return say_failed(command, usage ? kExitUsage : kExitFailed, {why.message()}, json);
 }
 
+void warn(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) fmt::print(stderr, "warning: {}\n", printable(line));
+}
+
 }  // namespace stormo::cli

@@ -19,6 +19,9 @@ int say_failed(const char* command, int exit_code, const std::vector<std::string
 /// The same; arguments that are wrong, or name what is not there, are wrong usage.
 int say_failed(const char* command, const Status& why, bool json);
 
+/// Warnings for the user, before a run starts.
+void warn(const std::vector<std::string>& lines);
+
 /// Set for the ranks by a launcher whose standard error is a terminal: its width in columns.
 inline constexpr const char* kTerminalVariable = "STORMO_TERMINAL";
 /// Set for ranks that `stormo train` launches: all ranks of a host share its memory.

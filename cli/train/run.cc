@@ -18,7 +18,6 @@
 #include <cli/train/rank.h>
 #include <cli/train/report.h>
 #include <cli/train/role.h>
-#include <stormo/base/printable.h>
 #include <stormo/observe/data_text.h>
 #include <stormo/observe/sharding_table.h>
 #include <stormo/plan/project.h>
@@ -64,7 +63,7 @@ int dry_run(SoundRun run, const TrainArguments& a) {
   const std::string plan = plan::to_text(run.step.plan);
   const std::optional<observe::ShardingRecord> sharding = sharding_of(recipe, run);
   for (const auto* lines : {&std::as_const(run.parsed.left_out), &data.warnings, &data.hints}) {
-    for (const std::string& line : *lines) fmt::print(stderr, "warning: {}\n", printable(line));
+    warn(*lines);
   }
   if (json) {
     const Result<std::string> predicted = step_figures(o, run.step);

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
+#include <cli/train/report.h>
 #include <cli/trained/arguments.h>
 #include <cli/trained/evaluate.h>
 #include <cli/trained/model.h>
-#include <stormo/base/printable.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/train/evaluation/evaluate.h>
@@ -66,9 +66,8 @@ Status evaluate_model(const train::TrainedModel& model, bool as_json, HeldOut pa
     return invalid_argument(
         "the recipe names no data but those of the training; name others: data.test=FILE");
   }
-  for (const auto* lines : {&data.warnings, &data.hints}) {
-    for (const std::string& line : *lines) std::cerr << "warning: " << printable(line) << "\n";
-  }
+  warn(data.warnings);
+  warn(data.hints);
   observe::JsonObserver json(std::cout);
   observe::TextObserver text(std::cout, {});
   observe::RunObserver& observer = as_json ? static_cast<observe::RunObserver&>(json) : text;
