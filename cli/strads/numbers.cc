@@ -52,7 +52,7 @@ Status check_memory(const std::string& what, double bytes) {
                   bytes / 1e9, available / 1e9));
 }
 
-/// As many as there are, when all words are known, or fewer.
+/// From 1 to the number that another word says.
 Need up_to(const std::int64_t& most) {
   return [&most](double v) { return from(1, std::max<std::int64_t>(most, 1))(v); };
 }

@@ -9,7 +9,6 @@
 #include <cli/plan/output.h>
 #include <cli/strads/program.h>
 #include <cli/train/report.h>
-#include <stormo/base/printable.h>
 #include <stormo/base/text.h>
 #include <stormo/base/units.h>
 #include <stormo/strads/sparse_columns.h>
@@ -23,8 +22,7 @@ std::string command_of(const StradsProgram& p) { return std::string("strads ") +
 
 /// Returns the exit code.
 int say(const StradsProgram& p, const Status& why) {
-  fmt::print(stderr, "stormo {}: {}\n", command_of(p), message_text(why.message()));
-  return exit_code_of(why);
+  return say_failed(command_of(p).c_str(), exit_code_of(why), {why.message()}, /*json=*/false);
 }
 
 void print_head(const StradsProgram& p, const strads::RoundsRun& run) {

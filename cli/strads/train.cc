@@ -113,14 +113,14 @@ void NetProgram::check(const StradsJob& job, Wrong& wrong) {
   loop = {.rounds = options_.steps > 0 ? options_.steps : options_.epochs * pass,
           .every = a_.every.value_or(pass)};
   Result<train::Task> task = train::make_task(parsed_.recipe, data_.preprocessing);
-  if (!task.ok()) return wrong.push_back(task.status().message());
+  if (!task.ok()) return note(task.status(), wrong);
   task_ = std::move(*task);
   check_module(job.workers, wrong);
   if (!job.has_files) return;
   const Status ours =
       resumes ? train::BlockCheckpoint::check(checkpoints(), train::schedule_text(run_options()))
               : Status();
-  if (!ours.ok()) return wrong.push_back(ours.within("--resume").message());
+  if (!ours.ok()) return note(ours.within("--resume"), wrong);
   check_checkpoints(parsed_, resumes, options_.overwrite, {}, wrong);
 }
 
@@ -217,11 +217,9 @@ int check_strads_train_run(const StradsTrainArguments& a) {
   Wrong wrong;
   program.check(job_of(a, wrong), wrong);
   if (wrong.empty()) {
-    const Status printed = print_checked_run({.checkpoint_directory = program.checkpoints()});
-    if (printed.ok()) return kExitOk;
-    wrong.push_back(printed.message());
+    note(print_checked_run({.checkpoint_directory = program.checkpoints()}), wrong);
   }
-  return say_failed("strads train", kExitUsage, wrong, false);
+  return wrong.empty() ? kExitOk : say_failed("strads train", kExitUsage, wrong, false);
 }
 
 }  // namespace stormo::cli

@@ -1,7 +1,5 @@
 // `stormo strads train` without libtorch: everything but the launch of several ranks is
 // stormo-train's.
-#include <fmt/format.h>
-
 #include <cli/own_program.h>
 #include <cli/place.h>
 #include <cli/strads/program.h>
@@ -19,10 +17,7 @@ int run_strads_train(const StradsTrainArguments& a) {
   launch::LaunchOptions options = to_launch_options(a.launch, said_by_check);
   options.output = launch::OutputMode::kRaw;
   return check_and_launch("strads train", kCheckStradsCommand, std::move(options),
-                          a.launch.ranks_here(), [](int code, const std::string& why) {
-                            fmt::print(stderr, "stormo strads train: {}\n", why);
-                            return code;
-                          });
+                          a.launch.ranks_here(), /*json=*/false);
 }
 
 }  // namespace stormo::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -47,7 +48,10 @@ AskedCheck ask_check(std::vector<std::string> words, launch::ForkServer* loaded,
 }  // namespace
 
 int check_and_launch(const std::string& command, const char* check_command,
-                     launch::LaunchOptions options, int ranks_here, const Fail& fail) {
+                     launch::LaunchOptions options, int ranks_here, bool json) {
+  const Fail fail = [&](int exit_code, const std::string& message) {
+    return say_failed(command.c_str(), exit_code, {message}, json);
+  };
   const Result<std::vector<std::string>> words = own_arguments();
   if (!words.ok()) return fail(kExitUsage, words.status().message());
   std::vector<std::string> check(words->begin() + std::ranges::count(command, ' '), words->end());

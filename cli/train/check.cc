@@ -15,7 +15,6 @@
 #include <cli/plan/search.h>
 #include <cli/plan/step.h>
 #include <cli/train/report.h>
-#include <stormo/base/printable.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/available_memory.h>
@@ -198,10 +197,7 @@ Status print_checked_run(CheckedRun run) {
 }
 
 int fail_usage(const std::vector<std::string>& errors, bool json) {
-  for (const std::string& error : errors)
-    fmt::print(stderr, "stormo train: {}\n", message_text(error));
-  if (json) write_error_event(kExitUsage, fmt::format("{}", fmt::join(errors, "\n")));
-  return kExitUsage;
+  return say_failed("train", kExitUsage, errors, json);
 }
 
 train::ParsedRecipe recipe_of(const TrainArguments& a) {

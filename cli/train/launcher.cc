@@ -1,7 +1,4 @@
 // `stormo train` without libtorch: everything but the launch of several ranks is stormo-train's.
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,20 +26,15 @@ bool launches_ranks(const TrainArguments& a) {
   return a.launch.wants_launch();
 }
 
-int fail(const TrainArguments& a, int exit_code, const std::string& message) {
-  fmt::print(stderr, "stormo train: {}\n", message);
-  if (a.json) write_error_event(exit_code, message);
-  return exit_code;
-}
-
 }  // namespace
 
 int run_train(const TrainArguments& a) {
-  if (!launches_ranks(a)) return fail(a, kExitUsage, become_train_program().message());
+  if (!launches_ranks(a)) {
+    return say_failed("train", kExitUsage, {become_train_program().message()}, a.json);
+  }
   std::vector<std::string> said_by_check;
   return check_and_launch("train", kCheckCommand, train_launch_options(a, said_by_check),
-                          a.launch.ranks_here(),
-                          [&a](int code, const std::string& why) { return fail(a, code, why); });
+                          a.launch.ranks_here(), a.json);
 }
 
 }  // namespace stormo::cli

@@ -54,7 +54,7 @@ int exit_code_of(const Status& status) {
 int say_failed(const char* command, int exit_code, const std::vector<std::string>& errors,
                bool json) {
   for (const std::string& error : errors)
-    fmt::print(stderr, "stormo {}: {}\n", command, printable(error));
+    fmt::print(stderr, "stormo {}: {}\n", command, message_text(error));
   if (json) write_error_event(exit_code, fmt::format("{}", fmt::join(errors, "\n")));
   return exit_code;
 }

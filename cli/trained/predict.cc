@@ -6,6 +6,7 @@
 #include <string>
 
 #include <cli/plan/output.h>
+#include <cli/train/report.h>
 #include <cli/trained/arguments.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
@@ -42,8 +43,6 @@ void print_text(const train::Prediction& p) {
   fmt::print("{}\n", line);
 }
 
-void warn(const std::string& line) { fmt::print(stderr, "warning: {}\n", printable(line)); }
-
 /// The first failure of a file decides about the exit code; all are said.
 Status predict_files(const PredictArguments& a, const train::TrainedModel& model) {
   if (model.recipe.model.kind == "gpt") {
@@ -55,7 +54,7 @@ Status predict_files(const PredictArguments& a, const train::TrainedModel& model
   int failed = 0;
   for (const std::string& file : a.files) {
     const train::PredictionSink sink{.prediction = a.model.json ? print_as_json : print_text,
-                                     .warn = warn};
+                                     .warn = [](const std::string& line) { warn({line}); }};
     const Status done = train::predict_file(model, file, a.top, sink);
     if (done.ok()) continue;
     if (++failed == 1) first = done;
