@@ -75,7 +75,7 @@ enum class ActionKind : std::uint8_t {
   /// has to stop.
   kAgree,
 };
-inline constexpr std::size_t kNumActionKinds = static_cast<std::size_t>(ActionKind::kAgree) + 1;
+inline constexpr std::size_t kNumActionKinds = 31;  // checked where the rows are
 
 /// How the ranks of one mesh axis hold a value.
 enum class Placement : std::uint8_t {
@@ -222,7 +222,7 @@ const ActionRow& row_of(ActionKind kind);
 std::string_view to_string(ActionKind kind);
 
 struct Action {
-  ActionKind kind = ActionKind::kLoad;
+  ActionKind kind = {};
   Range range = {};     ///< of what: ActionRow::range
   int micro_batch = 0;  ///< of computations
   /// Of which batch: 0 of the one that the step loads, n of the one loaded n steps before. A step
