@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include <stormo/train/step/strategy.h>
-
 namespace stormo::train {
 namespace {
 
@@ -23,19 +21,6 @@ int segment_of(const model::Chain& chain, const std::string& tensor) {
 }
 
 }  // namespace
-
-std::shared_ptr<model::Chain> SegmentParts::chain_of(
-    const std::shared_ptr<torch::nn::Module>& module, const plan::StepPlan& plan) {
-  auto chain = std::dynamic_pointer_cast<model::Chain>(module);
-  if (chain == nullptr || !has_parts(plan)) return nullptr;
-  if (chain->parameters().size() != static_cast<std::size_t>(num_parameters(plan.model))) {
-    return nullptr;  // the chain has some of its own
-  }
-  return std::ranges::equal(chain->segment_names(), plan.model.segments, {}, {},
-                            &plan::SegmentShape::name)
-             ? chain
-             : nullptr;
-}
 
 // Names of a segment's tensors follow each other.
 VisitTensors SegmentParts::tensors() const {

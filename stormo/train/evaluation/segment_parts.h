@@ -16,15 +16,11 @@
 
 namespace stormo::train {
 
-/// A model of which ranks have parts, that is looked at one segment at a time: so a rank needs
-/// memory for one whole segment besides its part. Functions are collectives unless noted otherwise,
-/// between steps.
+/// A model of which ranks have parts, see chain_in_parts(), that is looked at one segment at a
+/// time: so a rank needs memory for one whole segment besides its part. Functions are collectives
+/// unless noted otherwise, between steps.
 class SegmentParts {
  public:
-  /// The module, if it is a chain of the plan's segments of which ranks have parts; else null. Not
-  /// a collective.
-  static std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>& module,
-                                                const plan::StepPlan& plan);
   /// Arguments are borrowed. Not a collective.
   SegmentParts(model::Chain& chain, ParameterStore& store) : chain_(chain), store_(store) {}
 

@@ -129,27 +129,23 @@ void ModelParallelStore::add_segment(
   }
   if (bring) bring(segment);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const auto& p = parameters[first + i];
-    add(p.key(), p.value(), shapes[i], stages.of_parameter(static_cast<int>(first + i)));
-    parameters_.back().came_without_memory = !had_memory[i];
-  }
-}
-
-// What is sharded becomes a view of a flat buffer.
-void ModelParallelStore::add(const std::string& name, const torch::Tensor& tensor,
-                             const plan::ParameterShape& shape, std::vector<int> stages) {
-  numbers_.emplace(name, parameters_.size());
-  Parameter& p = parameters_.emplace_back(Parameter{.named = {.name = name, .tensor = tensor},
-                                                    .stages = std::move(stages),
-                                                    .split = shape.split,
-                                                    .whole = tensor.sizes().vec()});
-  const bool is_own_storage = tensor.storage().nbytes() == tensor.nbytes();
-  p.has_storage = is_own_storage && !(is_sharded_ && has(p));
-  if (!has(p)) {
-    if (p.has_storage) tensor::set_memory(tensor, false);
-  } else if (split_ && p.split.units > 0) {
-    p.slice = tensor::slice(tensor, p.split, split_->part());
-    p.named.tensor.set_data(p.slice);
+    const auto& [name, tensor] = parameters[first + i].pair();
+    numbers_.emplace(name, parameters_.size());
+    Parameter& p = parameters_.emplace_back(
+        Parameter{.named = {.name = name, .tensor = tensor},
+                  .stages = stages.of_parameter(static_cast<int>(first + i)),
+                  .came_without_memory = !had_memory[i],
+                  .split = shapes[i].split,
+                  .whole = tensor.sizes().vec()});
+    // what is sharded becomes a view of a flat buffer
+    const bool is_own_storage = tensor.storage().nbytes() == tensor.nbytes();
+    p.has_storage = is_own_storage && !(is_sharded_ && has(p));
+    if (!has(p)) {
+      if (p.has_storage) tensor::set_memory(tensor, false);
+    } else if (split_ && p.split.units > 0) {
+      p.slice = tensor::slice(tensor, p.split, split_->part());
+      p.named.tensor.set_data(p.slice);
+    }
   }
 }
 

@@ -96,8 +96,6 @@ class ModelParallelStore final : public ParameterStore {
                    const torch::OrderedDict<std::string, torch::Tensor>& parameters,
                    const MaterializeSegment& bring);
   void take_slices();
-  void add(const std::string& name, const torch::Tensor& tensor, const plan::ParameterShape& shape,
-           std::vector<int> stages);
   /// The module has all that `segments` read; back to this rank's part of it.
   void gather(plan::Range segments);
   void release(plan::Range segments);

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <utility>
 
-#include <stormo/plan/project.h>
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>
@@ -20,7 +19,7 @@ constexpr std::int64_t kMostWholeBytes = 256 << 20;
 Status RunModel::make_parameters() {
   const std::shared_ptr<torch::nn::Module>& module = run_.setup.task.module;
   const plan::StepPlan& plan = run_.setup.plan;
-  const std::shared_ptr<model::Chain> in_parts = SegmentParts::chain_of(module, plan);
+  const std::shared_ptr<model::Chain> in_parts = chain_in_parts(module, plan);
   const auto chain = std::dynamic_pointer_cast<model::Chain>(module);
   std::int64_t lacks = chain != nullptr && chain->lacks_values() ? 1 : 0;
   if (in_parts != nullptr) {
@@ -53,17 +52,12 @@ Status RunModel::make_parameters() {
 }
 
 Status RunModel::make_runner(RunnerParts parts) {
-  const plan::StepPlan& plan = run_.setup.plan;
-  if (plan.mesh.find(plan::kContextAxis) >= 0) {
-    STORMO_ASSIGN_OR_RETURN(parts.context, groups_->over({plan::kContextAxis}));
-  }
-  STORMO_ASSIGN_OR_RETURN(grid_, groups_->grid());
-  parts.grid = grid_ ? &*grid_ : nullptr;
   parts.before_update = [this] { run_.state.before_update(); };
   parts.scaler = scaler_.get();
   parts.clip_norm = run_.options.clip_norm;
   parts.done = run_.setup.done;
-  STORMO_ASSIGN_OR_RETURN(runner_, Runner::create(plan, run_.world.rank(), std::move(parts)));
+  STORMO_ASSIGN_OR_RETURN(runner_,
+                          Runner::create(run_.setup.plan, run_.world.rank(), std::move(parts)));
   return {};
 }
 

@@ -5,7 +5,6 @@
 #include <string>
 
 #include <stormo/base/status.h>
-#include <stormo/tensor/grid.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/evaluation/segment_parts.h>
 #include <stormo/train/parameters/parameter_store.h>
@@ -48,7 +47,6 @@ class RunModel {
  private:
   RunContext& run_;
   std::unique_ptr<AxisGroups> groups_;
-  std::optional<tensor::Grid> grid_;  // this rank has some places of its samples
   std::unique_ptr<ParameterStore> store_;
   std::optional<SegmentParts> parts_;  // ranks have parts of the model
   bool made_in_parts_ = false;

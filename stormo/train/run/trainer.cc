@@ -153,7 +153,9 @@ Status Trainer::State::compose() {
                           planned_step(o, setup.task, hosts, /*samples=*/0,
                                        HostSharedParameters::possible(setup.world)));
   STORMO_RETURN_IF_ERROR(check_served_parts(o, step.plan, workers_of(o, setup.world.size())));
-  STORMO_ASSIGN_OR_RETURN(setup.plan, parallel::compose(std::move(step.plan), o.passes));
+  setup.plan = std::move(step.plan);
+  if (o.passes.empty()) return {};
+  STORMO_ASSIGN_OR_RETURN(setup.plan, parallel::compose(std::move(setup.plan), o.passes));
   return {};
 }
 

@@ -282,7 +282,9 @@ int sharding_stage(const plan::StepPlan& plan) {
 }
 
 Status check_layout(const plan::StepPlan& plan, const ParameterStore& store) {
-  if (!store.made_for()) return {};
+  if (!store.made_for()) {
+    return plan.mesh.size() == 1 ? Status() : bad("the store was made for one rank");
+  }
   const MadeFor& made = *store.made_for();
   const Layout layout = layout_of(made.plan);
   STORMO_RETURN_IF_ERROR(check_state(plan, layout, made));

@@ -12,6 +12,7 @@
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/step/layout.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/world/axis_groups.h>
 #include <stormo/train/world/stage_link.h>
 
 namespace stormo::train {
@@ -37,11 +38,12 @@ bool is_due(const Action& a, const StepAt& at) {
 class OnlyOwnPart {
  public:
   OnlyOwnPart(const std::shared_ptr<model::Chain>& chain,
-              const std::optional<tensor::ContextGroup>& positions, const tensor::Grid* places)
-      : chain_(positions || places != nullptr ? chain.get() : nullptr) {
+              const std::optional<tensor::ContextGroup>& positions,
+              const std::optional<tensor::Grid>& places)
+      : chain_(positions || places ? chain.get() : nullptr) {
     if (chain_ == nullptr) return;
     if (positions) chain_->compute_positions_with(&*positions);
-    chain_->compute_places_with(places);
+    if (places) chain_->compute_places_with(&*places);
   }
   ~OnlyOwnPart() {
     if (chain_ == nullptr) return;
@@ -54,19 +56,6 @@ class OnlyOwnPart {
  private:
   model::Chain* chain_;
 };
-
-/// The module, if it is a chain that is cut into segments as `model` is; else null.
-std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>& module,
-                                       const plan::ModelShape& model) {
-  const auto same = [](const plan::SegmentShape& a, const plan::SegmentShape& b) {
-    constexpr auto kElements = &plan::ParameterShape::elements;
-    return a.borrowed == b.borrowed &&
-           std::ranges::equal(a.parameters, b.parameters, {}, kElements, kElements);
-  };
-  auto chain = std::dynamic_pointer_cast<model::Chain>(module);
-  if (chain == nullptr) return nullptr;
-  return std::ranges::equal(chain->shape().segments, model.segments, same) ? chain : nullptr;
-}
 
 }  // namespace
 
@@ -90,6 +79,18 @@ Status Runner::set_plan(const plan::StepPlan& plan) {
   STORMO_RETURN_IF_ERROR(check_layout(own, parts_.store));
   auto chain = chain_of(parts_.task.module, own.model);
   STORMO_RETURN_IF_ERROR(check(plan, chain != nullptr));
+  std::optional<tensor::ContextGroup> context;
+  std::optional<tensor::Grid> grid;
+  if (parts_.store.made_for()) {
+    const AxisGroups& groups = *parts_.store.made_for()->groups;
+    STORMO_ASSIGN_OR_RETURN(grid, groups.grid());
+    if (own.mesh.find(plan::kContextAxis) >= 0) {
+      STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups.over({plan::kContextAxis}));
+      context.emplace(*ranks, own.attention);
+    }
+  }
+  context_ = context;
+  grid_ = grid;
   chain_ = std::move(chain);
   is_cut_ = chain_ != nullptr && has_parts(plan);
   whole_ = plan;
@@ -101,8 +102,6 @@ Status Runner::set_plan(const plan::StepPlan& plan) {
       std::ranges::any_of(plan_.actions, [](const Action& a) { return makes(a, Value::kLoss); });
   loss_share_ = has_loss ? 1.0 / part.parts : 0;
   counts_samples_ = has_loss && part.index == 0;
-  context_.reset();
-  if (parts_.context != nullptr) context_.emplace(*parts_.context, plan_.attention);
   trains_.clear();
   const auto shapes = flatten(plan_.model);
   for (const std::vector<int>& read : parameters_read(plan_.model)) {
@@ -143,20 +142,6 @@ void Runner::look_ahead() {
   }
 }
 
-/// What the store must do besides holding parameters.
-static Status check_store(const plan::StepPlan& plan, ParameterStore& store) {
-  if (num_stages(plan.mesh) > 1 && store.cut().stages == nullptr) {
-    return Status(Code::kBadPlan, "the plan has stages, but the store moves nothing between them");
-  }
-  if (plan::is_remote(plan) && store.served() == nullptr) {
-    return Status(Code::kBadPlan, "the plan has servers, but the store has none");
-  }
-  if (plan.mesh.find(plan::kTensorAxis) >= 0 && store.cut().split == nullptr) {
-    return Status(Code::kBadPlan, "the plan has slices, but the store has whole parameters");
-  }
-  return {};
-}
-
 // What the plan does not say, and a Runner needs.
 Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
   if (plan.scaled_loss != (parts_.scaler != nullptr)) {
@@ -177,16 +162,13 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                   "the plan has newest_weights, but with autocast a backward uses 16-bit copies of "
                   "the weights that its forward made");
   }
-  STORMO_RETURN_IF_ERROR(check_store(plan, parts_.store));
-  if (plan.mesh.find(plan::kContextAxis) >= 0 && (parts_.context == nullptr || !has_segments)) {
-    return Status(Code::kBadPlan, std::string("the plan has parts of positions, but ") +
-                                      (has_segments ? "there is no group of their ranks"
-                                                    : "the module is no model::Chain"));
+  if (plan.mesh.find(plan::kContextAxis) >= 0 && !has_segments) {
+    return Status(Code::kBadPlan,
+                  "the plan has parts of positions, but the module is no model::Chain");
   }
-  if (!plan::place_axes(plan.mesh).empty() && (parts_.grid == nullptr || !has_segments)) {
-    return Status(Code::kBadPlan, std::string("the plan has parts of places, but ") +
-                                      (has_segments ? "there is no grid of their ranks"
-                                                    : "the module is no model::Chain"));
+  if (!plan::place_axes(plan.mesh).empty() && !has_segments) {
+    return Status(Code::kBadPlan,
+                  "the plan has parts of places, but the module is no model::Chain");
   }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     if (makes(plan.actions[i], Value::kLoss) && !plan.actions[i].axes.empty() &&
@@ -219,7 +201,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
 }
 
 Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
-  const OnlyOwnPart own_part(chain_, context_, parts_.grid);
+  const OnlyOwnPart own_part(chain_, context_, grid_);
   outcome_ = {};
   gradient_scale_ = 1;
   learning_rate_ = learning_rate;

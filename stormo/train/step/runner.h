@@ -50,11 +50,6 @@ struct RunnerParts {
   std::function<void()> before_update = [] {};
   /// kAgree: all ranks learn what this one has done.
   std::function<Status(const StepOutcome&)> agree = [](const StepOutcome&) { return Status(); };
-  /// This rank's group over plan::kContextAxis, where the plan has that.
-  comm::Communicator* context = nullptr;
-  /// This rank's place in the grid over plan::kRowsAxis and plan::kColumnsAxis, where the plan has
-  /// one of them.
-  const tensor::Grid* grid = nullptr;
   GradScaler* scaler = nullptr;  ///< multiplies the loss, where the plan scales it
   double clip_norm = 0;          ///< for kClip
   /// Told of every action when it is done on this rank, in order; may be empty.
@@ -161,6 +156,7 @@ class Runner {
   std::shared_ptr<model::Chain> chain_;  // of the plan's segments; null: the module is one piece
   bool is_cut_ = false;                  // ranks have parts of it: only segments are called
   std::optional<tensor::ContextGroup> context_;  // this rank has some positions of its samples
+  std::optional<tensor::Grid> grid_;             // it has some of their places
   double loss_share_ = 0;        // what its losses count in those of samples; 0: another rank's do
   bool counts_samples_ = false;  // one rank of each replica does
   torch::Device device_{torch::kCPU};  // of the parameters

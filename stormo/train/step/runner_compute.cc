@@ -46,7 +46,7 @@ Status Runner::load(const Action& /*action*/) {
   if (context_ && batch.size() > 0) {
     batch = {context_->take(batch.input, 1), context_->take(batch.target, 1)};
   }
-  if (parts_.grid != nullptr && batch.size() > 0) batch.input = parts_.grid->take(batch.input);
+  if (grid_ && batch.size() > 0) batch.input = grid_->take(batch.input);
   if (!device_.is_cpu()) batch = batch.to(device_);
   batch_->number = loads_++;
   batch_->samples = batch.size();

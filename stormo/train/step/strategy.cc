@@ -349,6 +349,24 @@ bool has_parts(const plan::StepPlan& plan) {
   return !model_axes(plan.mesh).empty() || drops;
 }
 
+std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>& module,
+                                       const plan::ModelShape& model) {
+  const auto same = [](const plan::SegmentShape& a, const plan::SegmentShape& b) {
+    constexpr auto kElements = &plan::ParameterShape::elements;
+    return a.borrowed == b.borrowed &&
+           std::ranges::equal(a.parameters, b.parameters, {}, kElements, kElements);
+  };
+  auto chain = std::dynamic_pointer_cast<model::Chain>(module);
+  if (chain == nullptr) return nullptr;
+  return std::ranges::equal(chain->shape().segments, model.segments, same) ? chain : nullptr;
+}
+
+std::shared_ptr<model::Chain> chain_in_parts(const std::shared_ptr<torch::nn::Module>& module,
+                                             const plan::StepPlan& plan) {
+  const bool has_all = static_cast<int>(module->parameters().size()) == num_parameters(plan.model);
+  return has_all && has_parts(plan) ? chain_of(module, plan.model) : nullptr;
+}
+
 namespace {
 
 std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisGroups& groups,

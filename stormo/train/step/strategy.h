@@ -5,6 +5,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/model/chain.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/server/message/run_terms.h>
 #include <stormo/train/options.h>
@@ -68,6 +69,12 @@ Overlap overlap_of(const GradientOptions& options);
 /// Whether a rank has parts of the parameters between steps, and no memory for others: slices,
 /// shards, or those of a stage.
 bool has_parts(const plan::StepPlan& plan);
+/// The module, if it is a chain that is cut into segments as `model` is; else null.
+std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>& module,
+                                       const plan::ModelShape& model);
+/// The same of a plan whose ranks have parts of all the module's parameters; else null.
+std::shared_ptr<model::Chain> chain_in_parts(const std::shared_ptr<torch::nn::Module>& module,
+                                             const plan::StepPlan& plan);
 
 /// What holds the module's parameters as the plan wants it. Their values have to be equal on all
 /// ranks (broadcast_values()). A collective. `groups` is borrowed. `facts`: what workers of server

@@ -145,8 +145,6 @@ class PlanRank {
                                          .store = store(),
                                          .lanes = lanes_,
                                          .before_update = [this] { before_update(); },
-                                         .context = context(),
-                                         .grid = grid(),
                                          .scaler = scaler_.get(),
                                          .clip_norm = run.options.clip_norm,
                                          .done =
@@ -177,14 +175,6 @@ class PlanRank {
   }
 
  private:
-  comm::Communicator* context() {
-    const bool has = run.plan.mesh.find(plan::kContextAxis) >= 0;
-    return has ? groups.over({plan::kContextAxis}).take_or_throw() : nullptr;
-  }
-  const tensor::Grid* grid() {
-    if (!grid_) grid_ = groups.grid().take_or_throw();
-    return grid_ ? &*grid_ : nullptr;
-  }
   Result<data::Batch> rows() {
     const Batch& all = run.batches[next++];
     const plan::Part part = data_part(run.plan.mesh, rank());
@@ -194,7 +184,6 @@ class PlanRank {
   }
 
   train::LaneTimer lanes_;
-  std::optional<tensor::Grid> grid_;
   std::unique_ptr<train::ParameterStore> store_;
   std::unique_ptr<train::GradScaler> scaler_;
   std::unique_ptr<train::Runner> runner_;

@@ -188,14 +188,14 @@ TEST(SegmentParts, NobodyBroadcastsValuesThatAreNotThere) {
 TEST(SegmentParts, AreOfAChainOfWhichRanksHaveParts) {
   const PlanRun run = cut_run({"", {parallel::sharded({.stage = 3, .ranks = 2})}});
   const auto model = run.problem.model(3);
-  EXPECT_EQ(SegmentParts::chain_of(model, run.plan), model);
-  EXPECT_EQ(SegmentParts::chain_of(test::mlp_problem().model(3), run.plan), nullptr);
-  EXPECT_EQ(SegmentParts::chain_of(test::make_toy_module(1), run.plan), nullptr);
+  EXPECT_EQ(chain_in_parts(model, run.plan), model);
+  EXPECT_EQ(chain_in_parts(test::mlp_problem().model(3), run.plan), nullptr);
+  EXPECT_EQ(chain_in_parts(test::make_toy_module(1), run.plan), nullptr);
   // each rank has the whole
-  EXPECT_EQ(SegmentParts::chain_of(model, parallel::one_device(model->shape())), nullptr);
+  EXPECT_EQ(chain_in_parts(model, parallel::one_device(model->shape())), nullptr);
   for (const auto& [stage, ranks] : {std::pair(2, 2), std::pair(3, 1)}) {
     const PlanRun resident = cut_run({"", {parallel::sharded({.stage = stage, .ranks = ranks})}});
-    EXPECT_EQ(SegmentParts::chain_of(model, resident.plan), nullptr) << stage;
+    EXPECT_EQ(chain_in_parts(model, resident.plan), nullptr) << stage;
   }
 }
 

@@ -8,6 +8,10 @@
 #include <vector>
 
 #include <stormo/analysis/verify/step_verify.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/step/layout.h>
+#include <stormo/train/store/replicated_store.h>
 
 #include "tests/unit/train/store_places.h"
 
@@ -90,6 +94,17 @@ TEST(StoreRefusals, OneCopyPerHostIsNoReplica) {
                       });
                     }),
             "there is one copy per host: state parameters shared over host");
+}
+
+// make_store() says for which ranks a store is.
+TEST(StoreRefusals, AStoreThatWasMadeForNothingIsOfOneRank) {
+  const PlanRun run = run_of(place_of("replicated", {2}));
+  test::on_plan_ranks(run, [&](PlanRank& rank) {
+    const ReplicatedStore store(
+        rank.groups, make_optimizer(run.options.optimizer, trainable_parameters(*rank.chain)));
+    EXPECT_TRUE(check_layout(parallel::one_device(run.plan.model), store).ok());
+    EXPECT_EQ(check_layout(run.plan, store).message(), "the store was made for one rank");
+  });
 }
 
 }  // namespace
