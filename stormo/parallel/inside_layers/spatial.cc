@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <stormo/parallel/average_gradients.h>
-#include <stormo/parallel/inner_axis.h>
+#include <stormo/parallel/axes.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {

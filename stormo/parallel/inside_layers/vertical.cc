@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <string>
 
-#include <stormo/parallel/inner_axis.h>
+#include <stormo/parallel/axes.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include <stormo/base/index.h>
-#include <stormo/parallel/inner_axis.h>
+#include <stormo/parallel/axes.h>
 #include <stormo/parallel/pipeline/merge_stages.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/project.h>

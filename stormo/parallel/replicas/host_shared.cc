@@ -11,7 +11,7 @@
 
 #include <string>
 
-#include <stormo/parallel/no_axes.h>
+#include <stormo/parallel/axes.h>
 
 namespace stormo::parallel {
 namespace {

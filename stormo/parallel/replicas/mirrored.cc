@@ -12,7 +12,7 @@
 #include <utility>
 
 #include <stormo/parallel/average_gradients.h>
-#include <stormo/parallel/no_axes.h>
+#include <stormo/parallel/axes.h>
 
 namespace stormo::parallel {
 namespace {

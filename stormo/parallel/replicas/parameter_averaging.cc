@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/parallel/no_axes.h>
+#include <stormo/parallel/axes.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/project.h>
 

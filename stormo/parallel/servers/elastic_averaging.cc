@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <string>
 
-#include <stormo/parallel/no_axes.h>
+#include <stormo/parallel/axes.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::parallel {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/parallel/no_axes.h>
+#include <stormo/parallel/axes.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {

@@ -1,8 +1,14 @@
-#include <stormo/parallel/inner_axis.h>
+#include <stormo/parallel/axes.h>
 
 #include <stormo/plan/limits.h>
 
 namespace stormo::parallel {
+
+Status check_no_axes(const plan::StepPlan& plan, const std::string& pass) {
+  if (plan.mesh.axes.empty()) return {};
+  return Status(Code::kBadPlan,
+                pass + ": the mesh has axes already; apply it once, and no other strategy");
+}
 
 Status add_inner_axis(plan::StepPlan& plan, const std::string& pass, const plan::Axis& axis,
                       plan::Placement placement) {
