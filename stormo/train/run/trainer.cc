@@ -168,11 +168,11 @@ Result<observe::EndRecord> Trainer::State::run() {
                                    parts_of(setup.options, setup.world.size()));
   }
   std::vector<comm::Fact> facts;
-  if (problem.ok() && setup.world.size() > 1) facts = run_facts(setup);
-  STORMO_RETURN_IF_ERROR(comm::check_agreement(setup.world, std::move(facts), problem));
+  const bool has_others = setup.world.size() > 1 || setup.options.session;
+  if (problem.ok() && has_others) facts = run_facts(setup);
+  STORMO_RETURN_IF_ERROR(comm::check_agreement(setup.world, facts, problem));
   if (setup.options.session) {
-    for (comm::Fact& f : run_facts(setup))
-      setup.facts.emplace_back(std::move(f.field), std::move(f.value));
+    for (comm::Fact& f : facts) setup.facts.emplace_back(std::move(f.field), std::move(f.value));
     if (!setup.options.session->opens()) leave_to_the_first(setup);
   }
   const std::unique_ptr<TrainingRun> run = TrainingRun::create(setup);
