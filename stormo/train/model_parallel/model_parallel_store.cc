@@ -62,7 +62,6 @@ class ModelParallelStore::Shown {
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                                        const std::shared_ptr<torch::nn::Module>& module,
                                        const OptimizerOptions& options,
-                                       const ShardingOptions& sharding,
                                        const MaterializeSegment& bring, const Serve& serve)
     : ModelParallelStore(groups, plan, module) {  // from here on the destructor tidies up
   if (!optim::updates_ranges(options.kind)) {
@@ -81,7 +80,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     add_segment(plan.model, s, parameters, bring);
   };
   if (is_sharded_) {
-    shard(plan, module, options, sharding, keep_part);
+    shard(plan, module, options, keep_part);
   } else {
     for (std::size_t s = 0; s < reads_.size(); ++s) keep_part(s);
     if (is_remote(plan)) {
@@ -174,9 +173,9 @@ void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::
 
 void ModelParallelStore::shard(const plan::StepPlan& plan,
                                const std::shared_ptr<torch::nn::Module>& module,
-                               const OptimizerOptions& options, const ShardingOptions& sharding,
+                               const OptimizerOptions& options,
                                const MaterializeSegment& keep_part) {
-  auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding, keep_part);
+  auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, keep_part);
   shards_ = shards.get();
   own_ = std::move(shards);
   take_slices();

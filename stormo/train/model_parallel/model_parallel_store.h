@@ -31,15 +31,14 @@ namespace stormo::train {
 class ModelParallelStore final : public ParameterStore {
  public:
   /// `groups` is borrowed and has a group over each of plan::model_axes(), and those of
-  /// AxisGroups::of_tied(). `plan` is that of all
-  /// ranks. `module` is a model::Chain where the plan has plan::kTensorAxis. `sharding` counts
-  /// where the plan shards the parts. `bring`: see make_store(); empty where the module has values.
-  /// `serve` makes the store of this rank's part where the plan has it on servers.
+  /// AxisGroups::of_tied(). `plan` is that of all ranks. `module` is a model::Chain where the plan
+  /// has plan::kTensorAxis. `bring`: see make_store(); empty where the module has values. `serve`
+  /// makes the store of this rank's part where the plan has it on servers.
   using Serve = std::function<std::unique_ptr<ServedStore>(std::vector<NamedParameter> part)>;
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module,
-                     const OptimizerOptions& options, const ShardingOptions& sharding,
-                     const MaterializeSegment& bring = {}, const Serve& serve = {});
+                     const OptimizerOptions& options, const MaterializeSegment& bring = {},
+                     const Serve& serve = {});
   ~ModelParallelStore() override;
 
   void set_plan(const plan::StepPlan& plan) override;
@@ -108,8 +107,7 @@ class ModelParallelStore final : public ParameterStore {
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
                  const OptimizerOptions& options);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
-             const OptimizerOptions& options, const ShardingOptions& sharding,
-             const MaterializeSegment& keep_part);
+             const OptimizerOptions& options, const MaterializeSegment& keep_part);
   void serve_part(const plan::StepPlan& plan, const torch::nn::Module& module, const Serve& serve);
   /// What the actions of this rank's part of a plan send.
   void find_requests(const plan::StepPlan& own);

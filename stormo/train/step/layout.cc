@@ -270,17 +270,6 @@ Layout layout_of(const plan::StepPlan& plan) {
   return whole && plan.mesh.find("host") >= 0 ? Layout::kHostShared : Layout::kReplicated;
 }
 
-int sharding_stage(const plan::StepPlan& plan) {
-  for (const Action& a : plan.actions) {
-    if (places(a, Value::kParameters, Placement::kShard)) return 3;
-  }
-  for (const Action& a : plan.actions) {
-    if (row_of(a.kind).needs.has(Value::kTerms)) return 2;
-    if (makes(a, Value::kUpdated)) return 1;
-  }
-  return 1;
-}
-
 Status check_layout(const plan::StepPlan& plan, const ParameterStore& store) {
   if (!store.made_for()) {
     return plan.mesh.size() == 1 ? Status() : bad("the store was made for one rank");

@@ -24,10 +24,6 @@ enum class Layout : std::uint8_t {
 /// The layout that a plan asks for.
 Layout layout_of(const plan::StepPlan& plan);
 
-/// What a sharded plan has in parts: 3 if it drops whole parameters, 2 if the terms of gradients go
-/// before the update, else 1. See ShardingOptions::stage.
-int sharding_stage(const plan::StepPlan& plan);
-
 /// kBadPlan for one rank's part of a verified plan that this rank's store cannot execute: a plan
 /// for other ranks or another layout, or with an action that the layout has no place for. The
 /// message names the action or the cause. Not a collective.

@@ -374,20 +374,16 @@ std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisG
                                          const TrainerOptions& options, server::Facts facts,
                                          const MaterializeSegment& bring) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
-  const ShardingOptions sharding{.stage = sharding_stage(plan),
-                                 .prefetch = 0,  // the plan says what is asynchronous
-                                 .hybrid = options.strategy.hybrid};
   if (!model_axes(plan.mesh).empty()) {
     const auto serve = [&](std::vector<NamedParameter> part) {
       return std::make_unique<ServedStore>(groups, std::move(part), options, std::move(facts));
     };
-    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, sharding,
-                                                bring, serve);
+    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, bring,
+                                                serve);
   }
   switch (layout_of(plan)) {
     case Layout::kSharded:
-      return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding,
-                                            bring);
+      return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, bring);
     case Layout::kServerAveraged:
       return std::make_unique<ServerAveragedStore>(groups, module, options, std::move(facts));
     case Layout::kServed:

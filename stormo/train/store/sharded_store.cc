@@ -63,6 +63,17 @@ ShardingGroups sharding_groups(const AxisGroups& groups) {
 
 }  // namespace
 
+int sharding_stage(const plan::StepPlan& plan) {
+  for (const plan::Action& a : plan.actions) {
+    if (places(a, plan::Value::kParameters, plan::Placement::kShard)) return 3;
+  }
+  for (const plan::Action& a : plan.actions) {
+    if (row_of(a.kind).needs.has(plan::Value::kTerms)) return 2;
+    if (makes(a, plan::Value::kUpdated)) return 1;
+  }
+  return 1;
+}
+
 plan::Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters) {
   for (const plan::Action& a : plan.actions) {
     const bool reduced = places(a, plan::Value::kGradients, plan::Placement::kShard);
@@ -74,10 +85,11 @@ plan::Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters) {
 ShardedStore::ShardedStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const plan::StepPlan& plan, const OptimizerOptions& options,
-                           const ShardingOptions& sharding, const MaterializeSegment& bring)
+                           const MaterializeSegment& bring)
     : ParameterStore(/*whole=*/false, /*always_readable=*/false),
       groups_(groups),
-      fsdp_(sharding_groups(groups), sharding),
+      // what is asynchronous is in the plan
+      fsdp_(sharding_groups(groups), {.stage = sharding_stage(plan), .prefetch = 0}),
       units_(fsdp_.units()) {
   const std::shared_ptr<model::Chain> chain = chain_of(module);
   throw_if_error(check_segments(*chain, plan.model));

@@ -13,6 +13,10 @@
 
 namespace stormo::train {
 
+/// What a sharded plan has in parts: 3 if it drops whole parameters, 2 if the terms of gradients go
+/// before the update, else 1. See ShardingOptions::stage.
+int sharding_stage(const plan::StepPlan& plan);
+
 /// The codec in which a plan reduces these parameters to parts.
 plan::Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters);
 
@@ -24,7 +28,7 @@ class ShardedStore final : public ParameterStore {
   /// `plan` is that of all ranks. `bring`: see make_store(); empty where the module has values.
   ShardedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                const plan::StepPlan& plan, const OptimizerOptions& options,
-               const ShardingOptions& sharding, const MaterializeSegment& bring = {});
+               const MaterializeSegment& bring = {});
 
   void set_plan(const plan::StepPlan& plan) override;
   Status perform(const plan::Action& action, double weight) override;
