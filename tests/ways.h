@@ -3,6 +3,7 @@
 #include <ostream>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace stormo::test {
 struct Way {
   std::string name;
   parallel::Strategy strategy = {};
-  /// Whether several ranks end where one process ends.
+  /// Whether steps of several ranks without clipping end where those of one process end.
   enum class AsOne {
     kAlways,
     kIfLinear,  ///< with an update that is linear in the gradients
@@ -29,7 +30,7 @@ struct Way {
   const parallel::StrategyRow& row() const { return parallel::row_of(strategy.kind); }
   /// Ranks have columns of the samples, which takes other data and models.
   bool has_columns() const { return row().has_key("column_counts"); }
-  /// In a run of a Trainer with any options.
+  /// As its row says: also with clipping, and through the Trainer.
   bool trains_as_one() const { return row().trains_as_one && !has_columns(); }
   bool fits(const std::vector<int>& hosts, const parallel::StepOptions& step = {}) const {
     return check_strategy(strategy, {.ranks_per_host = hosts}, step).ok();
@@ -81,18 +82,21 @@ inline const std::vector<Way>& ways() {
   return all;
 }
 
-/// Those that such hosts can have. Of strategies with defaults only those whose plan no other way
-/// makes there; ranks have whole samples.
+/// Those that such hosts can have; ranks have whole samples. Each plan there is tried once with
+/// each policy, and strategies with defaults only where no other way makes their plan.
 inline std::vector<Way> ways_on(const std::vector<int>& hosts) {
   const plan::ModelShape model{
       .segments = {{.name = "s", .parameters = {{"s.weight", 8}}, .borrowed = {}}}};
   std::vector<Way> out;
   std::set<std::string> plans;
+  std::set<std::tuple<std::string, protocol::PolicyOptions::Kind, Way::AsOne>> tried;
   for (const Way& way : ways()) {
     if (way.has_columns() || !way.fits(hosts)) continue;
-    const auto plan = plan_for(way.strategy, model, {.ranks_per_host = hosts}).take_or_throw();
-    const bool is_new = plans.insert(to_text(plan)).second;
-    if (is_new || !way.by_default) out.push_back(way);
+    const std::string plan =
+        to_text(plan_for(way.strategy, model, {.ranks_per_host = hosts}).take_or_throw());
+    const bool is_new = plans.insert(plan).second;
+    const bool is_other = tried.insert({plan, way.policy, way.as_one}).second;
+    if (is_new || (is_other && !way.by_default)) out.push_back(way);
   }
   return out;
 }

@@ -25,7 +25,7 @@ std::array<CLI::Option*, 3> add_virtual_time(CLI::App& command, VirtualTimeFlags
                                              const char* compute, const char* latency);
 CLI::Option* add_stragglers(CLI::App& command, VirtualTimeFlags& flags);
 /// What they mean for so many workers; 0: not known. "2:10x" makes the last two 10 times as slow,
-/// further texts the workers before them. No time is over protocol::kMostVirtualTime.
+/// further texts the workers before them. Wrong are times over protocol::kMostVirtualTime.
 protocol::VirtualWorkers read_virtual_time(const VirtualTimeFlags& flags, int workers,
                                            Wrong& wrong);
 

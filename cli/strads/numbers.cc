@@ -105,13 +105,16 @@ class NumbersProgram : public StradsProgram {
   std::shared_ptr<const protocol::Conflicts> conflicts_;
 
  private:
-  /// `facts`: hashes of the data, where there are other ranks. All data are dropped at the end:
-  /// workers have theirs.
-  Result<strads::RoundsRun> begin_run(comm::Communicator& world, std::vector<comm::Fact>& facts) {
+  /// `facts`: hashes of the data, where there are other ranks. Workers have their parts of the
+  /// data, which are dropped.
+  Result<strads::Workers> make_workers(comm::Communicator& world, std::vector<comm::Fact>& facts) {
     STORMO_ASSIGN_OR_RETURN(const Problem problem, read(world.local_size()));
-    const auto make = [&problem](int w, int workers) { return Part::make(problem, w, workers); };
-    STORMO_ASSIGN_OR_RETURN(auto workers, strads::Workers::make(world, a_.virtual_workers, make));
     if (world.size() > 1) facts = strads::identity_of(problem);
+    const auto make = [&problem](int w, int workers) { return Part::make(problem, w, workers); };
+    return strads::Workers::make(world, a_.virtual_workers, make);
+  }
+  Result<strads::RoundsRun> begin_run(comm::Communicator& world, std::vector<comm::Fact>& facts) {
+    STORMO_ASSIGN_OR_RETURN(auto workers, make_workers(world, facts));
     return strads::begin_rounds(std::move(workers), schedule_, conflicts_, loop, simulated);
   }
 

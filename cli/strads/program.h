@@ -163,8 +163,9 @@ class StradsProgram {
 /// Runs a program: launches its ranks, or is one of them, or all workers in virtual time. Prints a
 /// line for each judgement, a summary, and what went wrong, and returns the exit code. What is
 /// wrong or different before the first round is refused by all ranks together, and said once on
-/// each host.
-int run_program(StradsProgram& program);
+/// each host. `may_launch`: not from a program that holds what the launcher of a long job should
+/// not.
+int run_program(StradsProgram& program, bool may_launch = true);
 
 /// Adds the subcommands lasso and factorise.
 void add_numbers_programs(CLI::App& strads, Invocation& invocation);

@@ -207,7 +207,7 @@ void StradsProgram::check_common(const StradsJob& job, std::int64_t rows, Wrong&
   (void)to_launch_options(words.launch, wrong);
 }
 
-int run_program(StradsProgram& p) {
+int run_program(StradsProgram& p, bool may_launch) {
   const StradsArguments& a = p.words;
   const bool simulates = a.virtual_workers.has_value();
   const auto place = simulates ? Result(transport::Rendezvous()) : find_place("stormo", a.launch);
@@ -218,9 +218,10 @@ int run_program(StradsProgram& p) {
   Wrong wrong;
   const StradsJob job = is_rank ? StradsJob{place->size, place->local_size} : job_of(a, wrong);
   p.check(job, wrong);
+  const bool launches = !simulates && !a.dry_run && a.launch.wants_launch();
+  if (launches && !may_launch) wrong.emplace_back("'stormo' starts ranks; this part of it is one");
   if (!wrong.empty()) return say_failed(command_of(p).c_str(), kExitUsage, wrong, false);
   if (a.dry_run) return dry_run(p, job.workers);
-  const bool launches = !simulates && a.launch.wants_launch();
   return launches ? launch_copies(a.launch, "strads") : run_as_rank(p, *place);
 }
 

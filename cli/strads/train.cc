@@ -206,7 +206,7 @@ Result<StradsProgram::Figures> NetProgram::figures() {
 int run_strads_train(const StradsTrainArguments& a) {
   try {
     NetProgram program(a);
-    return run_program(program);
+    return run_program(program, /*may_launch=*/false);
   } catch (...) {
     return say_failed("strads train", train::failure_of_current_exception(), false);
   }

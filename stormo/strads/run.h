@@ -27,8 +27,8 @@ class Workers {
   /// `world` is borrowed.
   Workers(comm::Communicator& world, std::unique_ptr<BlockProgram> program);
   explicit Workers(std::vector<std::unique_ptr<BlockProgram>> programs);
-  /// The rank of `world` that this process is, or so many simulated workers. `make` makes the
-  /// program of one, as Lasso::make().
+  /// The rank of `world` that this process is, or so many simulated workers. `make(worker,
+  /// workers)` gives a Result of a unique_ptr to the program of one.
   template <class Make>
   static Result<Workers> make(comm::Communicator& world, std::optional<int> simulated,
                               const Make& make) {

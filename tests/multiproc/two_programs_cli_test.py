@@ -139,6 +139,14 @@ class TwoProgramsTest(TrainTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("1001 rank(s) on 2 host(s)", done.stdout)
 
+    def test_the_part_with_libtorch_starts_no_ranks(self):
+        train = pathlib.Path(STORMO).with_name("stormo-train")
+        for command in (("train",), ("strads", "train")):
+            done = subprocess.run([train, *command, "mlp.toml", "-n", "2"], cwd=self.folder, capture_output=True,
+                                  text=True, timeout=DEADLINE_S, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("starts ranks; this part of it is one", done.stderr)
+
     def test_both_say_the_same_version_and_doctor_knows_libtorch(self):
         train = pathlib.Path(STORMO).with_name("stormo-train")
         versions = [subprocess.run([p, "--version"], capture_output=True, text=True, check=True).stdout

@@ -67,8 +67,7 @@ bool has_no_term(const ShardState& state, int worker) {
   return w.pushes == w.dropped || state.version > w.version_used;
 }
 
-/// Policies under which an update is an average. Weights of gradients stay what they are: only the
-/// gradients are scaled.
+/// Policies under which an update is an average.
 class Averaging : public Policy {
  public:
   Averaging(Compensation compensation, int at_once)

@@ -80,6 +80,7 @@ Result<PushDecision> decide(const Policy& policy, const ShardState& state, const
     return decision;
   }
   if (policy.compensation() == Compensation::kInverseStaleness) {
+    // an average scales the gradients alone: their weights stay what they are
     double& factor = policy.averages() ? decision.gradient_factor : decision.rate_factor;
     factor = 1 / static_cast<double>(std::max<std::uint64_t>(1, decision.staleness));
   } else if (policy.compensation() == Compensation::kLearningRateOverN) {

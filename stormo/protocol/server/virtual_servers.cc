@@ -9,6 +9,7 @@
 #include <stormo/protocol/server/exchange_period.h>
 #include <stormo/protocol/server/server_verdicts.h>
 #include <stormo/protocol/server/virtual_shard.h>
+#include <stormo/protocol/virtual_time.h>
 
 namespace stormo::protocol {
 namespace {
@@ -63,6 +64,7 @@ class VirtualRun {
       const VirtualEvent event = queue_.top();
       queue_.pop();
       now_ = event.at;
+      STORMO_RETURN_IF_ERROR(check_virtual_time(now_));
       ++outcome_.events;
       STORMO_RETURN_IF_ERROR(handle(event));
       if (!outcome_.lost.empty() || (events_.ends && events_.ends())) {
@@ -191,9 +193,7 @@ class VirtualRun {
     const Duration compute = time != nullptr ? time->compute : cluster_.compute;
     const double jitter =
         time != nullptr ? 1 : 1 + cluster_.jitter * (2 * worker(w).rng.uniform() - 1);
-    schedule(rest + Duration(static_cast<std::int64_t>(static_cast<double>(compute.count()) *
-                                                       slowness * jitter)),
-             {.kind = EventKind::kComputed, .worker = w});
+    schedule(rest + times(slowness * jitter, compute), {.kind = EventKind::kComputed, .worker = w});
   }
 
   Status handle(const VirtualEvent& event) {

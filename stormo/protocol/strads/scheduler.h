@@ -44,7 +44,8 @@ struct ScheduleOptions {
   std::vector<std::vector<std::int64_t>> rotation = {};
 };
 
-/// A rotation of all blocks: rounds of `size` of them, in their order; the last may have fewer.
+/// A rotation of all blocks: rounds of `size` of them, at least 1, in their order; the last may
+/// have fewer.
 std::vector<std::vector<std::int64_t>> all_in_turn(std::int64_t blocks, std::int64_t size);
 
 /// What a scheduler with no round in flight goes on from, beside its options and conflicts.

@@ -30,7 +30,7 @@ Status VirtualRounds::begin(std::size_t blocks) {
   Duration complete{};
   for (std::size_t w = 0; w < workers_.size(); ++w) {
     const Duration begins = std::max(workers_[w].free, told);
-    STORMO_RETURN_IF_ERROR(reach(begins));
+    STORMO_RETURN_IF_ERROR(check_virtual_time(begins));
     const Duration computes = takes(w, blocks);
     workers_[w].free = begins + computes;
     workers_[w].computed += computes;
@@ -43,13 +43,13 @@ Status VirtualRounds::begin(std::size_t blocks) {
 Status VirtualRounds::end() {
   now_ = std::max(now_, complete_.front());
   complete_.pop_front();
-  return reach(now_);
+  return check_virtual_time(now_);
 }
 
 Status VirtualRounds::finish() {
   const Duration took = now_ + options_.latency;
-  STORMO_RETURN_IF_ERROR(reach(took));
-  STORMO_RETURN_IF_ERROR(reach(time_ + took));
+  STORMO_RETURN_IF_ERROR(check_virtual_time(took));
+  STORMO_RETURN_IF_ERROR(check_virtual_time(time_ + took));
   time_ += took;
   for (std::size_t w = 0; w < workers_.size(); ++w) waited_[w] += took - workers_[w].computed;
   return {};
@@ -63,19 +63,10 @@ double VirtualRounds::waited_share() const {
   return waited / (static_cast<double>(waited_.size()) * Seconds(time_).count());
 }
 
-Status VirtualRounds::reach(Duration at) const {
-  if (at <= kMostVirtualTime) return {};
-  return invalid_argument("virtual time is over 30 years; give shorter times or fewer rounds");
-}
-
 Duration VirtualRounds::takes(std::size_t worker, std::size_t blocks) {
   const double slowness = worker < options_.slowness.size() ? options_.slowness[worker] : 1;
   const double factor = 1 + options_.jitter * (2 * workers_[worker].rng.uniform() - 1);
-  const double takes = static_cast<double>(options_.compute.count()) * static_cast<double>(blocks) *
-                       slowness * factor;
-  // a sum with what was before it is no overflow, and is found to be too long
-  const auto most = static_cast<double>(kMostVirtualTime.count()) * 2;
-  return Duration(static_cast<std::int64_t>(std::min(takes, most)));
+  return times(static_cast<double>(blocks) * slowness * factor, options_.compute);
 }
 
 }  // namespace stormo::protocol

@@ -7,11 +7,9 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/rng.h>
 #include <stormo/base/status.h>
+#include <stormo/protocol/virtual_time.h>
 
 namespace stormo::protocol {
-
-/// The longest time that is simulated.
-inline constexpr Duration kMostVirtualTime = std::chrono::hours(30 * 365 * 24);
 
 /// Workers in virtual time. Equal values give equal times.
 struct VirtualWorkers {
@@ -49,7 +47,6 @@ class VirtualRounds {
     Duration free{};  // from then on
     Duration computed{};
   };
-  Status reach(Duration at) const;
   Duration takes(std::size_t worker, std::size_t blocks);
 
   VirtualWorkers options_;

@@ -5,6 +5,7 @@
 
 #include <stormo/optim/lbfgs.h>
 #include <stormo/server/shard/change_stamps.h>
+#include <stormo/server/shard/shard_update.h>
 
 namespace stormo::server {
 
@@ -209,6 +210,7 @@ void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
   if (push_ && push_->request.push.sequence == gradient.sequence) return;
   if (push_) (void)link_->wait(*push_);  // of a call that did not follow
   push_.reset();
+  if (!check_rows(pieces_, gradient).ok()) return;  // push() says why
   DataRequest asked{.op = DataOp::kPush,
                     .shard = number_,
                     .patience_ns = patience_of(by),
@@ -234,6 +236,10 @@ void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
 
 Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline by) {
   begin_push(gradient, by);
+  if (!push_) {  // parts that were sent before are borrowed until they have arrived
+    for (const auto& part : std::exchange(parts_, {})) (void)link_->wait(*part);
+    return check_rows(pieces_, gradient);
+  }
   auto call = std::exchange(push_, nullptr);
   Status status = link_->wait(*call);
   parts_.clear();                          // replies come in order

@@ -24,6 +24,8 @@
 
 namespace stormo::server {
 
+using transport::ByteRanges;
+
 /// A request on its way, and its reply.
 struct DataCall {
   DataRequest request;

@@ -17,7 +17,6 @@
 #include <stormo/server/message/server_message.h>
 #include <stormo/server/shard.h>
 #include <stormo/server/shard/shard_memory.h>
-#include <stormo/transport/call/frame.h>
 
 namespace stormo::optim {
 
@@ -58,8 +57,6 @@ namespace stormo::server {
 // server's memory; and between a server and its backup, which executes the same requests. A message
 // is a frame and a payload: the bytes of arrays, whose number both sides know from the frame and
 // the layout of the shard. Replies come in the order of requests; the frame is a transport::Reply.
-
-using transport::ByteRanges;
 
 /// Values are wire format: append only.
 enum class DataOp : std::uint8_t {

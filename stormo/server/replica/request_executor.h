@@ -13,9 +13,12 @@
 #include <stormo/server/message/data_message.h>
 #include <stormo/server/replica/hosted_run.h>
 #include <stormo/server/shard/shared_shard.h>
+#include <stormo/transport/call/frame.h>
 #include <stormo/transport/memory/memory_file.h>
 
 namespace stormo::server {
+
+using transport::ByteRanges;
 
 /// The payload of a request.
 struct Payload {

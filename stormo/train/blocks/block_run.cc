@@ -39,7 +39,8 @@ BlockTrainingOptions training_options(const BlockRunOptions& options) {
 protocol::ScheduleOptions schedule_of(const BlockRunOptions& options, std::int64_t blocks) {
   protocol::ScheduleOptions schedule = options.schedule;
   schedule.blocks = blocks;
-  if (options.cyclic) schedule.rotation = protocol::all_in_turn(blocks, schedule.round);
+  if (options.cyclic && schedule.round >= 1)
+    schedule.rotation = protocol::all_in_turn(blocks, schedule.round);
   return schedule;
 }
 

@@ -2,15 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
-
-#include <torch/nn/module.h>
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/model/chain.h>
-#include <stormo/plan/step_plan.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/state/checkpoint.h>
 

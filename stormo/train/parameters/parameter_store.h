@@ -153,8 +153,8 @@ class ParameterStore : public HeldState {
   /// Receives Events of parts of an action; null: none. Borrowed. Not a collective.
   void set_sink(Sink* sink) { sink_ = sink; }
 
-  /// What a plan that it follows has to fit, see check_layout(); nothing: it takes any of
-  /// one rank. Not collectives.
+  /// What a plan that it follows has to fit, see check_layout(); nothing: it takes any of one rank
+  /// without servers. Not collectives.
   void set_made_for(MadeFor made) { made_for_ = std::move(made); }
   const std::optional<MadeFor>& made_for() const { return made_for_; }
   /// From the next step on perform() gets the actions of `plan`, which check_layout() has accepted.

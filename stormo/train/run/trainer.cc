@@ -153,9 +153,11 @@ Status Trainer::State::compose() {
                           planned_step(o, setup.task, hosts, /*samples=*/0,
                                        HostSharedParameters::possible(setup.world)));
   STORMO_RETURN_IF_ERROR(check_served_parts(o, step.plan, workers_of(o, setup.world.size())));
-  setup.plan = std::move(step.plan);
-  if (o.passes.empty()) return {};
-  STORMO_ASSIGN_OR_RETURN(setup.plan, parallel::compose(std::move(setup.plan), o.passes));
+  if (o.passes.empty()) {
+    setup.plan = std::move(step.plan);
+  } else {
+    STORMO_ASSIGN_OR_RETURN(setup.plan, parallel::compose(std::move(step.plan), o.passes));
+  }
   return {};
 }
 

@@ -272,7 +272,9 @@ Layout layout_of(const plan::StepPlan& plan) {
 
 Status check_layout(const plan::StepPlan& plan, const ParameterStore& store) {
   if (!store.made_for()) {
-    return plan.mesh.size() == 1 ? Status() : bad("the store was made for one rank");
+    const bool is_alone = plan.mesh.size() == 1 && !is_remote(plan);
+    return is_alone ? Status()
+                    : bad("the store was made for one rank without servers; use make_store()");
   }
   const MadeFor& made = *store.made_for();
   const Layout layout = layout_of(made.plan);

@@ -14,7 +14,7 @@
 namespace stormo::train {
 namespace {
 
-std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>& module) {
+std::shared_ptr<model::Chain> chain_to_shard(const std::shared_ptr<torch::nn::Module>& module) {
   if (auto chain = std::dynamic_pointer_cast<model::Chain>(module)) return chain;
   throw Error(invalid_argument(
       "strategy 'fsdp' shards a model segment by segment: it must be a model::Chain; use 'ddp', or "
@@ -91,7 +91,7 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
       // what is asynchronous is in the plan
       fsdp_(sharding_groups(groups), {.stage = sharding_stage(plan), .prefetch = 0}),
       units_(fsdp_.units()) {
-  const std::shared_ptr<model::Chain> chain = chain_of(module);
+  const std::shared_ptr<model::Chain> chain = chain_to_shard(module);
   throw_if_error(check_segments(*chain, plan.model));
   const plan::StepPlan own = project(plan, groups.world().rank());
   add_units(*chain, own, bring);

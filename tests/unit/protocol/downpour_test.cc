@@ -1,4 +1,5 @@
 // Downpour SGD in virtual time: workers that do not read and push in every step.
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -57,6 +58,18 @@ TEST(Downpour, ReadsBeginPeriodsAndPushesEndThem) {
     (void)outcome_of({.workers = 1, .steps = 7, .pooled = pooled, .read_every = 2, .push_every = 3},
                      events);
     EXPECT_EQ(order, "r12r3p4r56pr7p");
+  }
+}
+
+// Not a sum that is no number any more.
+TEST(VirtualTime, OfDecadesIsAnError) {
+  using std::chrono::hours;
+  for (const VirtualCluster& cluster :
+       {VirtualCluster{.workers = 1, .steps = 100, .compute = hours(200'000)},
+        VirtualCluster{.workers = 2, .steps = 100, .compute = hours(10), .slowness = {1e6}}}) {
+    const auto run = run_virtual(cluster, *make_policy({}, cluster.workers).take_or_throw(), {});
+    EXPECT_EQ(run.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(run.status().message().find("over 30 years"), std::string::npos);
   }
 }
 

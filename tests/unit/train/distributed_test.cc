@@ -172,8 +172,9 @@ const std::vector<Placed> kEveryStrategy = [] {
   for (const Words& way : ways_as_one({4})) {
     out.push_back({2 + static_cast<int>(out.size()) % 3, way});
   }
-  out.push_back({2, {"strategy=ddp", "parameters=replicated", "bucket_bytes=4096"}});
-  out.push_back({4, {"strategy=ddp", "pipeline=2", "micro_batches=2"}});
+  const int buckets = 2 + (out.back().ranks - 1) % 3;  // never as many as before
+  out.push_back({buckets, {"strategy=ddp", "parameters=replicated", "bucket_bytes=4096"}});
+  out.push_back({buckets == 4 ? 2 : 4, {"strategy=ddp", "pipeline=2", "micro_batches=2"}});
   return out;
 }();
 
@@ -191,6 +192,7 @@ TEST_F(DistributedTrainer, EveryStrategyGoesOnFromTheCheckpointOfAnother) {
   for (std::size_t i = 0; i < kEveryStrategy.size(); ++i) {
     const Placed& saver = kEveryStrategy[i];
     const Placed& loader = kEveryStrategy[(i + 1) % kEveryStrategy.size()];
+    ASSERT_TRUE(i + 1 == kEveryStrategy.size() || saver.ranks != loader.ranks);
     const RankFile broken =
         train(saver.ranks,
               on_chain(saver, {"checkpoint=1", "event=sigterm", "event_rank=0", "event_call=5"}),
@@ -399,11 +401,11 @@ TEST_F(DistributedTrainer, AnOverflowOnOneRankSkipsOneStepOnAll) {
 // would skip other steps.
 TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithTheScaleThatWasSaved) {
   const Words scale = {"loss_scale=16777216", "growth_interval=2", "checkpoint=1"};
-  for (const std::size_t i : {0u, 1u, 4u}) {
-    const Words arguments = in("float16", joined(scale, kSixteenBits[i]));
+  for (const char* way : {"way=replicated", "way=host_shared", "way=stage3"}) {
+    const Words arguments = in("float16", joined(scale, {way}));
     const RankFile unbroken = train(2, arguments);
-    EXPECT_GT(unbroken.skipped, 1) << kSixteenBits[i].back();
-    EXPECT_LT(unbroken.skipped, 10) << kSixteenBits[i].back();
+    EXPECT_GT(unbroken.skipped, 1) << way;
+    EXPECT_LT(unbroken.skipped, 10) << way;
     expect_goes_on(arguments, unbroken);
   }
 }

@@ -118,7 +118,6 @@ PlanRun run_of(const StepPlan& plan, const Problem& problem) {
     run.options.optimizer.kind = OptimizerOptions::Kind::kLars;
     run.options.optimizer.trust = 0.1;
   }
-  run.options.strategy.hybrid = plan.mesh.find("dp") >= 0 && plan.mesh.find("shard") >= 0;
   run.options.clip_norm = plan.clipped ? 0.5 : 0;
   run.options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
   return run;

@@ -92,7 +92,6 @@ inline PlanRun run_of(const Place& place, const Passes& before = {}) {
   // so large an epsilon that it divides by no small numbers
   run.options.optimizer = {
       .kind = train::OptimizerOptions::Kind::kAdamW, .lr = 0.01, .epsilon = 1e-2};
-  run.options.strategy.hybrid = run.plan.mesh.find("dp") >= 0 && run.plan.mesh.find("shard") >= 0;
   return run;
 }
 

@@ -9,6 +9,7 @@
 
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/strategy/strategy.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/step/layout.h>
 #include <stormo/train/store/replicated_store.h>
@@ -103,7 +104,13 @@ TEST(StoreRefusals, AStoreThatWasMadeForNothingIsOfOneRank) {
     const ReplicatedStore store(
         rank.groups, make_optimizer(run.options.optimizer, trainable_parameters(*rank.chain)));
     EXPECT_TRUE(check_layout(parallel::one_device(run.plan.model), store).ok());
-    EXPECT_EQ(check_layout(run.plan, store).message(), "the store was made for one rank");
+    const StepPlan served = parallel::plan_for({.kind = Strategy::Kind::kParameterServer},
+                                               run.plan.model, {.ranks_per_host = {1}}, {})
+                                .take_or_throw();
+    for (const StepPlan& plan : {run.plan, served}) {
+      EXPECT_EQ(check_layout(plan, store).message(),
+                "the store was made for one rank without servers; use make_store()");
+    }
   });
 }
 

@@ -109,7 +109,9 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   train::Strategy& strategy = options.strategy;
   strategy.kind = train::Strategy::Kind::kMultiWorkerMirrored;
   if (arguments.contains("way")) {
-    strategy = std::ranges::find(ways(), arguments.at("way"), &Way::name)->strategy;
+    const auto way = std::ranges::find(ways(), arguments.at("way"), &Way::name);
+    if (way == ways().end()) throw std::invalid_argument("way=" + arguments.at("way"));
+    strategy = way->strategy;
   }
   strategy.kind = named(arguments, "strategy", parallel::strategy_names(), strategy.kind);
   strategy.parameters =
