@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -254,6 +255,15 @@ TEST(Kernels, BFloat16KeepsNaNAndInfinityInVectors) {
     }
     EXPECT_EQ(wrong, 0u) << sources << " sources";
   }
+}
+
+// To ask the processor what it can do takes 5 us, and far longer in a virtual machine.
+TEST(Kernels, AreFoundWithoutAskingTheProcessorAgain) {
+  constexpr int kTimes = 100'000;
+  kernel_of(DType::kFloat32);
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < kTimes; ++i) EXPECT_NE(kernel_of(DType::kFloat32), nullptr);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(200));
 }
 
 }  // namespace
