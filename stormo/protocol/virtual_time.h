@@ -17,8 +17,9 @@ inline Status check_virtual_time(Duration at) {
   return invalid_argument("virtual time is over 30 years; give shorter times or fewer of them");
 }
 
-/// `factor` times `time`, or something over kMostVirtualTime if it is longer than that.
-inline Duration times(double factor, Duration time) {
+/// `time` times `factor`, but at most twice kMostVirtualTime: added to what was before, it is a
+/// number that check_virtual_time() refuses.
+inline Duration scaled(Duration time, double factor) {
   const auto most = static_cast<double>(kMostVirtualTime.count()) * 2;
   return Duration(
       static_cast<std::int64_t>(std::min(static_cast<double>(time.count()) * factor, most)));

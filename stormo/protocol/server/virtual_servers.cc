@@ -193,7 +193,8 @@ class VirtualRun {
     const Duration compute = time != nullptr ? time->compute : cluster_.compute;
     const double jitter =
         time != nullptr ? 1 : 1 + cluster_.jitter * (2 * worker(w).rng.uniform() - 1);
-    schedule(rest + times(slowness * jitter, compute), {.kind = EventKind::kComputed, .worker = w});
+    schedule(rest + scaled(compute, slowness * jitter),
+             {.kind = EventKind::kComputed, .worker = w});
   }
 
   Status handle(const VirtualEvent& event) {

@@ -66,7 +66,7 @@ double VirtualRounds::waited_share() const {
 Duration VirtualRounds::takes(std::size_t worker, std::size_t blocks) {
   const double slowness = worker < options_.slowness.size() ? options_.slowness[worker] : 1;
   const double factor = 1 + options_.jitter * (2 * workers_[worker].rng.uniform() - 1);
-  return times(static_cast<double>(blocks) * slowness * factor, options_.compute);
+  return scaled(options_.compute, static_cast<double>(blocks) * slowness * factor);
 }
 
 }  // namespace stormo::protocol

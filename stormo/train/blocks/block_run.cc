@@ -39,8 +39,9 @@ BlockTrainingOptions training_options(const BlockRunOptions& options) {
 protocol::ScheduleOptions schedule_of(const BlockRunOptions& options, std::int64_t blocks) {
   protocol::ScheduleOptions schedule = options.schedule;
   schedule.blocks = blocks;
-  if (options.cyclic && schedule.round >= 1)
+  if (options.cyclic && schedule.round >= 1) {  // Scheduler::make() refuses another one
     schedule.rotation = protocol::all_in_turn(blocks, schedule.round);
+  }
   return schedule;
 }
 

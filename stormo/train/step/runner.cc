@@ -89,8 +89,8 @@ Status Runner::set_plan(const plan::StepPlan& plan) {
       context.emplace(*ranks, own.attention);
     }
   }
-  context_ = context;
-  grid_ = grid;
+  context_ = std::move(context);
+  grid_ = std::move(grid);
   chain_ = std::move(chain);
   is_cut_ = chain_ != nullptr && has_parts(plan);
   whole_ = plan;

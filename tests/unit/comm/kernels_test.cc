@@ -257,7 +257,7 @@ TEST(Kernels, BFloat16KeepsNaNAndInfinityInVectors) {
   }
 }
 
-// To ask the processor what it can do takes 5 us, and far longer in a virtual machine.
+// To ask the processor what it can do takes 14 us in a virtual machine.
 TEST(Kernels, AreFoundWithoutAskingTheProcessorAgain) {
   constexpr int kTimes = 100'000;
   kernel_of(DType::kFloat32);
