@@ -11,7 +11,7 @@ namespace stormo {
 
 /// What /proc tells of a process or a thread, see proc(5).
 struct ProcessState {
-  char letter = 0;  ///< 'R' runs or waits for a core, 'S' sleeps, 'T' is stopped
+  char letter = 0;  ///< 'R' runs or waits for a core, 'S' sleeps, 'T' is stopped, 't' by a debugger
   pid_t parent = 0;
   std::uint64_t started = 0;  ///< clock ticks after the boot
 };

@@ -27,9 +27,9 @@ namespace stormo::comm {
 /// and root. Otherwise every rank gets kMismatch with a table of what each rank called, and no data
 /// is returned. A rank that needs no data from some others (the root of a small broadcast, all but
 /// the root of a small reduce) may return before they have called; its next operation then reports
-/// a difference. Operations are executed in the order submitted. A blocking call submits and waits;
-/// when nothing is pending it runs on the caller's thread. Any thread may call, but the order of
-/// calls must then still be the same on all ranks.
+/// a difference. Collectives are executed in the order submitted. A blocking call submits and
+/// waits; when nothing is pending it runs on the caller's thread. Any thread may call, but the
+/// order of calls must then still be the same on all ranks.
 ///
 /// `by` is the deadline of a call. If a call is not complete by then, the group fails, because the
 /// other ranks would wait for it forever. (A deadline of Work::wait() does not make it fail.)
@@ -39,9 +39,9 @@ namespace stormo::comm {
 ///
 /// Buffers allocated from arena() are reduced in place. Other (private) buffers of 2 MiB per rank
 /// or more are read by system calls (process_vm_readv) if the kernel allows it, which takes two to
-/// five times as long. Below 16 KiB per rank they are copied through the arena; in between, the
-/// method that was measured to be faster is used. After a failed call has returned, no peer uses
-/// its buffers any more: a process of this host that still could is ended by SIGKILL
+/// five times as long. Below 16 KiB per rank they are copied through the arena; in between, and for
+/// all_reduce, the method measured to be faster is used. After a failed call has returned, no peer
+/// uses its buffers any more: a process of this host that still could is ended by SIGKILL
 /// (docs/adr/0007-fence.md).
 class Communicator {
  public:
@@ -65,6 +65,20 @@ class Communicator {
   /// Cost: a region of shared memory per host and, between hosts, a socket per pair of ranks.
   virtual Result<std::unique_ptr<Communicator>> subgroup(std::span<const Rank> members,
                                                          Deadline by) = 0;
+
+  /// The same by the members alone, under a name: every member calls it with equal members, and
+  /// nobody else does. It waits for the members only, whatever other operations of this group are
+  /// pending. Any thread may call it, and several at once for different groups. A name has 1 to 255
+  /// bytes of any value, and belongs to one group of this group at a time, as long as that lives.
+  ///
+  /// kInvalidArgument if this rank is no member, or has a group of that name; those that wait for
+  /// it are told. kMismatch on all members that have called it when two give different members.
+  /// kPeerLost when a member has left in order. When a deadline passes, the call fails on all
+  /// members that have called it, with the ranks that have not; a later call may use the name
+  /// again. None of these makes this group fail. When all members have come they connect, which
+  /// takes milliseconds, whatever `by` is; a failure of that is one of the job.
+  virtual Result<std::unique_ptr<Communicator>> group_of(std::span<const Rank> members,
+                                                         const std::string& name, Deadline by) = 0;
 
   /// Runs one operation and blocks until it is complete. `by` is the deadline for it and for all
   /// operations submitted before it; when it passes, the group fails.
@@ -172,8 +186,13 @@ class Communicator {
   /// Returns when every rank has called it.
   Status barrier(Deadline by = Deadline::never()) { return run(Request{}, by); }
 
-  /// Messages between two ranks keep their order; `tag`, dtype and count must be equal on both
-  /// sides, else kMismatch.
+  // Messages. They make progress beside the group's collectives and beside each other: a rank may
+  // start any number of them in any order, and wait for them in any other. A message goes to the
+  // receive that was called first among those of its sender and its tag; so messages of one tag
+  // between two ranks keep their order. dtype and count must be equal on both sides, else the group
+  // fails with kMismatch. A short message (16 KiB) may be complete at its sender before it is
+  // received. A long one in a host is copied once, by its receiver (docs/messages.md).
+
   Status send(Buffer data, Rank to, std::uint32_t tag, Deadline by = Deadline::never()) {
     return run(message(OperationKind::kSend, data, to, tag), by);
   }
@@ -185,6 +204,18 @@ class Communicator {
   }
   Work recv_async(Buffer data, Rank from, std::uint32_t tag) {
     return submit(message(OperationKind::kReceive, data, from, tag));
+  }
+  /// From whoever sends first with this tag: `source` becomes its rank, before the call is
+  /// complete, and is borrowed until then.
+  Status recv_any(Buffer data, std::uint32_t tag, Rank& source, Deadline by = Deadline::never()) {
+    Request r = message(OperationKind::kReceive, data, kAnyRank, tag);
+    r.source = &source;
+    return run(r, by);
+  }
+  Work recv_any_async(Buffer data, std::uint32_t tag, Rank& source) {
+    Request r = message(OperationKind::kReceive, data, kAnyRank, tag);
+    r.source = &source;
+    return submit(r);
   }
 
   /// Memory that the ranks of this host share. It lives as long as the process (it is never freed,
@@ -214,6 +245,14 @@ class Communicator {
   /// Leaves the group in order: waits until every rank has called it (or the group has failed), so
   /// that no rank is left waiting. The destructor of World calls it. Operations after it fail.
   virtual Status finalize(Deadline by) = 0;
+  /// Leaves the group in order, while the others go on. What is pending has 2 s, and ends with
+  /// kCancelled then. What others have yet to do with this rank fails within 10 s, mostly at once,
+  /// and the job with it; the cause says "rank 1 has left in order". Operations after it fail. An
+  /// error: over MPI (kInvalidArgument), where all ranks end together; or the job has failed
+  /// before, or not all could be told or had their messages: this rank has left all the same.
+  /// Destroy or leave subgroups before the world. Where the process serves the job's Store, it
+  /// waits at its exit until the others have left too, at most an hour.
+  virtual Status leave() = 0;
 
  private:
   static Request in_place_request(OperationKind kind, std::span<const Buffer> buffers,

@@ -13,6 +13,9 @@
 
 namespace stormo::comm {
 
+/// Receives from whoever sends.
+inline constexpr Rank kAnyRank = -1;
+
 /// Ranks of one job, which all run the same version, compare the values.
 enum class OperationKind : std::uint8_t {
   kAllReduce,
@@ -74,7 +77,9 @@ struct Request {
   std::span<const Buffer> in;   ///< what this rank contributes
   std::span<const Buffer> out;  ///< where its part of the result goes; in place: the same buffers
   Reduction reduction = ReduceOp::kSum;
-  Rank root = 0;  ///< send, receive: the peer
+  Rank root = 0;  ///< send: to whom; receive: from whom, or kAnyRank
+  /// receive: set to the sender before the call is complete, if not null. Borrowed until then.
+  Rank* source = nullptr;
   std::uint32_t tag = 0;
   double weight = 1;
   /// kWeightedAverage: the sum of all ranks' weights, if all ranks know it; 0: not known. Knowing

@@ -15,6 +15,12 @@ Status Work::wait(Deadline by) {
   if (operation_ == nullptr) return invalid_argument("wait() on an empty Work");
   std::unique_lock lock(operation_->mutex_);
   const auto is_done = [this] { return operation_->done_; };
+  if (Driver* const driver = operation_->driver_; driver != nullptr) {
+    driver->enter();
+    lock.unlock();
+    driver->drive(operation_->id_, by);
+    lock.lock();
+  }
   if (!wait_until(operation_->changed_, lock, by, is_done)) {
     return {Code::kDeadlineExceeded, "the operation is still pending"};
   }
@@ -38,6 +44,7 @@ bool Work::test() const {
 
 void PendingOperation::complete(Status outcome) {
   std::unique_lock lock(mutex_);
+  driver_ = nullptr;
   outcome_ = std::move(outcome);                             // and changes no more
   for (std::size_t i = 0; i < continuations_.size(); ++i) {  // which may be given more meanwhile
     const auto f = std::move(continuations_[i]);

@@ -26,9 +26,10 @@ class [[nodiscard]] Work {
   Status wait(Deadline by = Deadline::never());
   /// True once complete; never blocks.
   bool test() const;
-  /// Calls `f` once with the status: immediately if the operation is complete, else on the group's
-  /// thread, before wait() returns and the next operation begins. `f` must not throw or block on
-  /// this group; it may submit operations. Several functions are called in the order given.
+  /// Calls `f` once with the status: immediately if the operation is complete, else on a thread of
+  /// the group, or of a message on one that waits for another message, before wait() returns and
+  /// the next collective begins. `f` must not throw or block on this group; it may submit
+  /// operations. Several functions are called in the order given.
   void then(std::function<void(const Status&)> f);
 
  private:

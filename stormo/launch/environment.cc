@@ -41,6 +41,12 @@ class Reading {
     wrong(fmt::format("{}='{}' must be a whole number of at least {}", name, *value, least));
     return least;
   }
+  /// False when not set.
+  bool yes(std::string_view name) {
+    const std::string value = read_(name).value_or("0");
+    if (value != "0" && value != "1") wrong(fmt::format("{} is '{}': use 0 or 1", name, value));
+    return value == "1";
+  }
   /// What a variable says, or that it is wrong.
   template <class T>
   void take(std::string_view variable, Result<T> value, T& out) {
@@ -77,13 +83,16 @@ void check_place(const transport::Rendezvous& r, Reading& in) {
 }
 
 /// What a person may set under any launcher.
-void read_options(transport::Rendezvous& r, Reading& in) {
+void read_options(transport::JobSettings& r, Reading& in) {
   r.interface = in.text("STORMO_INTERFACE");
   r.selection_file = in.text("STORMO_SELECTION");
-  if (in.has("STORMO_CHECKSUM")) {
-    const std::string value = in.text("STORMO_CHECKSUM");
-    r.checksum = value == "1";
-    if (value != "0" && value != "1") in.wrong("STORMO_CHECKSUM is '" + value + "': use 0 or 1");
+  r.checksum = in.yes("STORMO_CHECKSUM");
+  if (in.has("STORMO_ON_STOPPED")) {
+    const std::string value = in.text("STORMO_ON_STOPPED");
+    r.on_stopped = value == "wait" ? transport::OnStopped::kWait : transport::OnStopped::kEnd;
+    if (value != "wait" && value != "end") {
+      in.wrong("STORMO_ON_STOPPED is '" + value + "': use end or wait");
+    }
   }
   r.sockets = in.number("STORMO_SOCKETS", 1, 1);
   if (in.has("STORMO_PORTS")) {
@@ -119,20 +128,23 @@ std::vector<std::string> host_rendezvous_folders(const Reading& in) {
   return folders;
 }
 
+/// The file of STORMO_RENDEZVOUS; empty when it is not set.
+std::string rendezvous_file(Reading& in) {
+  if (!in.has("STORMO_RENDEZVOUS")) return {};
+  constexpr std::string_view kFile = "file:";
+  const std::string value = in.text("STORMO_RENDEZVOUS");
+  if (value.starts_with(kFile) && value.size() > kFile.size()) return value.substr(kFile.size());
+  in.wrong(fmt::format("STORMO_RENDEZVOUS='{}' must be file:PATH", value));
+  return {};
+}
+
 /// Foreign launchers hand over no secret: a file that only this user can read carries it. On one
 /// host everybody knows where it is, between hosts the user says.
 void rendezvous_without_launcher(transport::Rendezvous& r, std::string_view job, Reading& in) {
   r.serve_store = r.rank == 0;
   if (r.size == 1) return;
-  if (in.has("STORMO_RENDEZVOUS")) {
-    constexpr std::string_view kFile = "file:";
-    const std::string value = in.text("STORMO_RENDEZVOUS");
-    if (value.starts_with(kFile) && value.size() > kFile.size())
-      r.rendezvous_file = value.substr(kFile.size());
-    else
-      in.wrong(fmt::format("STORMO_RENDEZVOUS='{}' must be file:PATH", value));
-    return;
-  }
+  r.rendezvous_file = rendezvous_file(in);
+  if (in.has("STORMO_RENDEZVOUS")) return;
   if (r.cross_size == 1) {
     r.host_rendezvous_name = host_rendezvous_name(r.source, job);
     r.host_rendezvous_folders = host_rendezvous_folders(in);
@@ -145,6 +157,17 @@ void rendezvous_without_launcher(transport::Rendezvous& r, std::string_view job,
       r.cross_size, r.source));
 }
 
+/// The network interface of this host, if it has one only; else empty.
+std::string only_interface() {
+  std::vector<InterfaceAddress> choice = interface_addresses();
+  std::erase_if(choice, [](const InterfaceAddress& i) { return i.loopback; });
+  const bool one =
+      !choice.empty() && std::all_of(choice.begin(), choice.end(), [&](const InterfaceAddress& i) {
+        return i.name == choice.front().name;
+      });
+  return one ? choice.front().name : std::string();
+}
+
 /// Where rank 0 listens when a rendezvous file tells the others: an address that they can reach.
 void choose_listener(transport::Rendezvous& r, Reading& in) {
   if (!r.serve_store || r.rendezvous_file.empty()) return;
@@ -152,16 +175,8 @@ void choose_listener(transport::Rendezvous& r, Reading& in) {
     r.store.text = "unix:";
     return;
   }
-  if (!r.interface.empty()) return;
-  std::vector<InterfaceAddress> choice = interface_addresses();
-  std::erase_if(choice, [](const InterfaceAddress& i) { return i.loopback; });
-  const bool one =
-      !choice.empty() && std::all_of(choice.begin(), choice.end(), [&](const InterfaceAddress& i) {
-        return i.name == choice.front().name;
-      });
-  if (one)
-    r.interface = choice.front().name;
-  else
+  if (r.interface.empty()) r.interface = only_interface();
+  if (r.interface.empty())
     in.wrong(
         "STORMO_INTERFACE is not set: this host has several network interfaces, or none, so "
         "name the one by which the other hosts reach it");
@@ -365,6 +380,19 @@ Result<transport::Rendezvous> read_environment(const EnvironmentReader& read) {
   if (r.host.empty()) r.host = own_host_name();
   STORMO_RETURN_IF_ERROR(in.status());
   return r;
+}
+
+Result<transport::JobSettings> read_settings(const EnvironmentReader& read) {
+  transport::JobSettings s;
+  Reading in(read, "this process");
+  read_options(s, in);
+  s.rendezvous_file = rendezvous_file(in);
+  s.trust_store = in.yes("STORMO_TRUST_STORE");
+  s.host_rendezvous_folders = host_rendezvous_folders(in);
+  if (s.interface.empty()) s.interface = only_interface();
+  s.host = in.has("STORMO_HOST") ? in.text("STORMO_HOST") : own_host_name();
+  STORMO_RETURN_IF_ERROR(in.status());
+  return s;
 }
 
 std::vector<int> expand_tasks_per_node(std::string_view text) {

@@ -30,6 +30,11 @@ Result<transport::Rendezvous> read_environment(const EnvironmentReader& read);
 
 /// Most threads of a rank.
 inline constexpr int kMostThreads = 1024;
+/// What a person may set for a job (STORMO_INTERFACE, STORMO_RENDEZVOUS, ...), for ranks that find
+/// their job without a launcher's variables. Without STORMO_INTERFACE it is the one interface that
+/// is no loopback, if there is one only. kInvalidArgument lists all errors.
+Result<transport::JobSettings> read_settings(const EnvironmentReader& read);
+
 /// STORMO_THREADS, else OMP_NUM_THREADS: number of libtorch's threads in each rank; 0 when unset:
 /// divide the cores among the ranks. kInvalidArgument if STORMO_THREADS is no number from 1 to
 /// `most`.

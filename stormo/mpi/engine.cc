@@ -8,7 +8,7 @@
 
 #include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/comm/operation/check_request.h>
-#include <stormo/comm/operation/members.h>
+#include <stormo/comm/operation/meeting.h>
 #include <stormo/comm/operation/operation.h>
 #include <stormo/comm/program/program.h>
 
@@ -19,8 +19,13 @@ using comm::OperationKind;
 using comm::OwnedRequest;
 using comm::Request;
 
-Engine::Engine(std::unique_ptr<Link> link, comm::Membership place, Process process)
-    : link_(std::move(link)), place_(std::move(place)), process_(std::move(process)) {}
+Engine::Engine(std::unique_ptr<Link> link, comm::Membership place, Process process,
+               std::shared_ptr<const void> taken_name)
+    : link_(std::move(link)),
+      place_(std::move(place)),
+      process_(std::move(process)),
+      taken_name_(std::move(taken_name)),
+      mailbox_(size() == 1 ? nullptr : make_mailbox()) {}
 
 Engine::~Engine() {
   if (!finalized_ && link_->is_world()) link_->fail({Code::kCancelled, "the group was destroyed"});
@@ -28,6 +33,10 @@ Engine::~Engine() {
 }
 
 Status Engine::run(const Request& request, Deadline by) {
+  if (is_message(request.kind)) {
+    STORMO_RETURN_IF_ERROR(check_message(request));
+    return mailbox_->run(request, by);
+  }
   if (auto outcome = lane_.run_if_idle([&] { return perform(request, by); })) return *outcome;
   return finish_in_turn(request.kind, submit(request), by);
 }
@@ -40,6 +49,10 @@ Status Engine::finish_in_turn(OperationKind kind, comm::Work work, Deadline by) 
 }
 
 comm::Work Engine::submit(const Request& request) {
+  if (is_message(request.kind)) {
+    Status wrong = check_message(request);
+    return wrong.ok() ? mailbox_->submit(request) : comm::Work::completed(std::move(wrong));
+  }
   return lane_.submit(
       [this, owned = OwnedRequest(request)] { return perform(owned.get(), Deadline::never()); });
 }
@@ -47,28 +60,65 @@ comm::Work Engine::submit(const Request& request) {
 Result<std::unique_ptr<comm::Communicator>> Engine::subgroup(std::span<const Rank> members,
                                                              Deadline by) {
   STORMO_RETURN_IF_ERROR(comm::check_members(members, size()));
-  const bool member = std::ranges::binary_search(members, rank());
-  const Request agreement{.kind = OperationKind::kSubgroup, .tag = comm::hash_of_members(members)};
-  std::unique_ptr<Link> made;
-  const auto body = [this, &agreement, member, by, &made] {
-    STORMO_RETURN_IF_ERROR(perform(agreement, by));
-    auto split = link_->split(member);
-    if (split.ok()) made = std::move(*split);
-    return split.status();
-  };
-  auto outcome = lane_.run_if_idle(body);
-  if (!outcome) outcome = finish_in_turn(OperationKind::kSubgroup, lane_.submit(body), by);
-  STORMO_RETURN_IF_ERROR(*outcome);
-  if (!member) return std::unique_ptr<comm::Communicator>();
-  const auto hosts = comm::HostMap::of(place_.ranks_per_host);
-  return std::unique_ptr<comm::Communicator>(std::make_unique<Engine>(
-      std::move(made), comm::membership_of(members, rank(), hosts), process_));
+  STORMO_RETURN_IF_ERROR(
+      run({.kind = OperationKind::kSubgroup, .tag = comm::hash_of_members(members)}, by));
+  const int number = ++num_subgroups_;
+  if (!std::ranges::binary_search(members, rank())) return std::unique_ptr<comm::Communicator>();
+  return make_group(members, {.key = fmt::format("subgroup {}/{}", place_.name, number),
+                              .name = {},
+                              .taken_name = nullptr,
+                              .is_founder = members.front() == rank()});
+}
+
+Result<std::unique_ptr<comm::Communicator>> Engine::group_of(std::span<const Rank> members,
+                                                             const std::string& name, Deadline by) {
+  if (finalized_) return invalid_argument("the group was finalized");
+  Result<transport::KeyValues*> values = process_.meeting_place->status().within("group_of");
+  if (process_.meeting_place->values() != nullptr) values = process_.meeting_place->values();
+  return comm::meet_by_name(
+      {.parent = *this, .parent_key = place_.name, .names = names_, .values = std::move(values)},
+      members, name, by,
+      [&](const comm::GroupToConnect& group) { return make_group(members, group); });
+}
+
+/// The members know that all of them come. A failure makes the job fail: the others would wait in
+/// MPI for ever.
+Result<std::unique_ptr<comm::Communicator>> Engine::make_group(std::span<const Rank> members,
+                                                               const comm::GroupToConnect& group) {
+  auto made = make_link(members, group);
+  if (!made.ok()) {
+    fail(made.status());
+    return status();
+  }
+  comm::Membership place =
+      comm::membership_of(members, rank(), comm::HostMap::of(place_.ranks_per_host));
+  place.name = group.key;
+  return std::unique_ptr<comm::Communicator>(
+      std::make_unique<Engine>(std::move(*made), std::move(place), process_, group.taken_name));
+}
+
+/// In its turn, if there is a place where ranks take turns. Without it there are only groups on
+/// which all ranks of a group agree.
+Result<std::unique_ptr<Link>> Engine::make_link(std::span<const Rank> members,
+                                                const comm::GroupToConnect& group) {
+  transport::KeyValues* const values = process_.meeting_place->values();
+  if (values == nullptr || members.size() == 1) return link_->of_members(members);
+  Turn turn(*values, group.key, group.is_founder);
+  STORMO_RETURN_IF_ERROR(turn.wait([this] { return status(); }));
+  auto made = link_->of_members(members);
+  if (made.ok()) turn.end();
+  return made;
 }
 
 Status Engine::finalize(Deadline by) {
   if (finalized_) return {};
+  // meanwhile messages go on: a rank that waits for one of this rank has not called it yet
   STORMO_RETURN_IF_ERROR(run({.kind = OperationKind::kFinalize}, by));
   finalized_ = true;
+  if (mailbox_) {
+    mailbox_->end();
+    STORMO_RETURN_IF_ERROR(peers_->drain(by));
+  }
   return link_->close();
 }
 
@@ -85,21 +135,17 @@ Status Engine::perform(const Request& request, Deadline by) {
   }
   Execution::Call call{request, comm::describe(request, size()), by};
   if (link_->health().failed()) return status().within(to_text(call.operation));
-  if (!is_message(request.kind)) call.operation.sequence = ++sequence_;
+  call.operation.sequence = ++sequence_;
   return conclude(call.operation, execute(call));
 }
 
 Status Engine::execute(const Execution::Call& call) {
   Execution execution(*link_, *scratch_, call, process_.options);
   const TimePoint start = std::chrono::steady_clock::now();
-  TimePoint met = start;
-  const bool message = is_message(call.request.kind);
-  if (!message) {
-    if (process_.options.compare_calls) STORMO_RETURN_IF_ERROR(execution.compare());
-    met = std::chrono::steady_clock::now();
-    record(Lane::kWait, call.operation, start, met);
-  }
-  STORMO_RETURN_IF_ERROR(message ? execution.message() : execution.collective());
+  if (process_.options.compare_calls) STORMO_RETURN_IF_ERROR(execution.compare());
+  const TimePoint met = std::chrono::steady_clock::now();
+  record(Lane::kWait, call.operation, start, met);
+  STORMO_RETURN_IF_ERROR(execution.collective());
   record(Lane::kCommunication, call.operation, met, std::chrono::steady_clock::now());
   return {};
 }
@@ -119,6 +165,36 @@ Status Engine::conclude(const Operation& operation, Status outcome) {
   return link_->health().status().within(text);
 }
 
+Status Engine::check_message(const Request& request) const {
+  STORMO_RETURN_IF_ERROR(comm::check_request(request, rank(), size()));
+  if (finalized_) return invalid_argument("the group was finalized");
+  if (!link_->health().failed()) return {};
+  return status().within(to_text(comm::describe(request, size())));
+}
+
+std::unique_ptr<comm::Mailbox> Engine::make_mailbox() {
+  auto peers = std::make_unique<MpiPeers>(*link_, process_.options.bytes_per_call);
+  peers_ = peers.get();
+  comm::Mailbox::Parts parts;
+  parts.size = size();
+  parts.network = std::move(peers);
+  parts.in_host.assign(static_cast<std::size_t>(size()), false);
+  parts.health = {std::shared_ptr<void>(), &link_->health()};  // of the link, which lives longer
+  parts.activity = std::make_shared<comm::Activity>();
+  parts.give_up = [this](const Operation& operation, Status outcome) {
+    static_cast<void>(conclude(operation, std::move(outcome)));
+  };
+  parts.done = [this](const Operation& operation, TimePoint begin) {
+    record(Lane::kCommunication, operation, begin, std::chrono::steady_clock::now());
+  };
+  return std::make_unique<comm::Mailbox>(std::move(parts));
+}
+
+void Engine::set_sink(Sink* sink) {
+  sink_ = sink;
+  if (mailbox_) mailbox_->await_done_calls();  // the one before is not used any more
+}
+
 Status Engine::status() const {
   link_->listen();
   return link_->health().status();
@@ -130,7 +206,8 @@ void Engine::set_section(std::string_view text) {
 }
 
 void Engine::record(Lane lane, const Operation& operation, TimePoint start, TimePoint end) {
-  if (sink_ != nullptr) sink_->record(comm::event_of(operation, lane, rank(), start, end));
+  Sink* const sink = sink_;
+  if (sink != nullptr) sink->record(comm::event_of(operation, lane, rank(), start, end));
 }
 
 }  // namespace stormo::mpi

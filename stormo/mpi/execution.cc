@@ -195,44 +195,4 @@ Status Execution::exclusive_scan(std::byte* data, int count) {
   return {};
 }
 
-Status Execution::message() {
-  const Buffer& data = r_.in.front();
-  const bool sends = r_.kind == OperationKind::kSend;
-  if (!options_.compare_calls) return transfer(data, sends);
-  std::vector<Operation>& header = scratch_.operations;
-  header.assign(1, call_.operation);
-  if (sends) {
-    STORMO_RETURN_IF_ERROR(link_.run("MPI_Isend", call_.by, [&](MPI_Request* request) {
-      return MPI_Isend(header.data(), sizeof(Operation), MPI_BYTE, r_.root, kHeaderTag,
-                       link_.messages(), request);
-    }));
-    return transfer(data, sends);
-  }
-  STORMO_RETURN_IF_ERROR(
-      link_.receive(std::as_writable_bytes(std::span(header)), r_.root, kHeaderTag, call_.by));
-  if (comm::fingerprint(header.front()) != comm::fingerprint(call_.operation)) {
-    return {Code::kMismatch,
-            fmt::format("a send and its receive differ\n  rank {}: {}\n  rank {}: {}", r_.root,
-                        to_text(header.front()), link_.rank(), to_text(call_.operation))};
-  }
-  return transfer(data, sends);
-}
-
-Status Execution::transfer(const Buffer& data, bool sends) {
-  auto* at = static_cast<std::byte*>(data.data);
-  auto left = static_cast<std::int64_t>(data.bytes());
-  while (left > 0) {
-    const auto n = static_cast<int>(std::min(left, options_.bytes_per_call));
-    STORMO_RETURN_IF_ERROR(
-        link_.run(sends ? "MPI_Isend" : "MPI_Irecv", call_.by, [&](MPI_Request* request) {
-          return sends
-                     ? MPI_Isend(at, n, MPI_BYTE, r_.root, kPayloadTag, link_.messages(), request)
-                     : MPI_Irecv(at, n, MPI_BYTE, r_.root, kPayloadTag, link_.messages(), request);
-        }));
-    at += n;
-    left -= n;
-  }
-  return {};
-}
-
 }  // namespace stormo::mpi

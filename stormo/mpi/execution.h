@@ -26,7 +26,7 @@ struct Scratch {
   double weight = 0;
 };
 
-/// One collective or message that is executed by MPI.
+/// One collective that is executed by MPI.
 class Execution {
  public:
   struct Call {
@@ -41,7 +41,6 @@ class Execution {
   /// the calls. Only for collectives.
   Status compare();
   Status collective();
-  Status message();
 
  private:
   /// Bytes for or from another rank.
@@ -61,7 +60,6 @@ class Execution {
   Status whole(std::byte* data, std::int64_t count);
   Status piece(std::byte* data, int count);
   Status exclusive_scan(std::byte* data, int count);
-  Status transfer(const comm::Buffer& data, bool sends);
 
   // parts.cc: one buffer in, one out
   Status parts();

@@ -11,15 +11,6 @@
 namespace stormo::mpi {
 namespace {
 
-/// One for all groups of the process; tensors in it may outlive them.
-Result<transport::Arena*> process_arena() {
-  static const Result<transport::Arena*> arena = []() -> Result<transport::Arena*> {
-    STORMO_ASSIGN_OR_RETURN(auto made, transport::Arena::create({}));
-    return &transport::Arena::immortal(std::move(made));
-  }();
-  return arena;
-}
-
 /// The ranks of MPI's world, numbered anew if they do not lie host by host. Hosts keep the order of
 /// their first ranks.
 struct World {
@@ -76,7 +67,7 @@ Result<std::string> host_name(Library& library) {
 
 Result<std::unique_ptr<comm::Communicator>> join_mpi(const Options& options) {
   STORMO_ASSIGN_OR_RETURN(Library * library, Library::open());
-  STORMO_ASSIGN_OR_RETURN(transport::Arena * arena, process_arena());
+  STORMO_ASSIGN_OR_RETURN(transport::Arena * arena, transport::Arena::of_process(0));
   STORMO_ASSIGN_OR_RETURN(std::string host, host_name(*library));
   STORMO_ASSIGN_OR_RETURN(World world, find_world(*library));
   MPI_Comm messages = MPI_COMM_NULL;
@@ -87,8 +78,14 @@ Result<std::unique_ptr<comm::Communicator>> join_mpi(const Options& options) {
   const transport::WaitPolicy policy =
       transport::wait_policy(world.place.local_size(), transport::usable_cores());
   auto link = std::make_unique<Link>(*library, world.ranks, messages, policy, nullptr);
+  STORMO_ASSIGN_OR_RETURN(
+      auto meeting_place,
+      MeetingPlace::open(*link, {.one_host = world.place.ranks_per_host.size() == 1,
+                                 .interface = options.interface,
+                                 .host = host}));
   return std::unique_ptr<comm::Communicator>(std::make_unique<Engine>(
-      std::move(link), std::move(world.place), Engine::Process{std::move(host), arena, options}));
+      std::move(link), std::move(world.place),
+      Engine::Process{std::move(host), arena, options, std::move(meeting_place)}));
 }
 
 }  // namespace stormo::mpi

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
@@ -11,12 +12,15 @@ namespace stormo::mpi {
 struct Options {
   /// Before each collective the ranks compare their calls. MPI itself does not, and would hang or
   /// return wrong results. Cost: log2(ranks) rounds of 16-byte messages, the latency of a barrier.
-  /// An all_to_all with counts also compares the counts, by one more small all-to-all. A message is
-  /// preceded by a header of 40 bytes.
+  /// An all_to_all with counts also compares the counts, by one more small all-to-all. Messages are
+  /// compared in any case.
   bool compare_calls = true;
   /// A larger payload is sent by several calls of MPI, because its counts have 32 bits; equal on
   /// all ranks.
   std::int64_t bytes_per_call = std::int64_t{1} << 30;
+  /// The network interface by which other hosts reach rank 0's; of rank 0 alone. Empty: they reach
+  /// it by the name of its host.
+  std::string interface = {};
 };
 
 /// A collective: returns MPI_COMM_WORLD as a Communicator. The site's own MPI library moves the
@@ -34,8 +38,12 @@ struct Options {
 ///    only inside calls.
 ///  - There are no heartbeats: mpirun must notice a dead process and end the job. Failures that a
 ///    rank reports, including missed deadlines, reach the others at their next wait.
-///  - MPI cannot cancel a collective. If one fails after MPI has started to send its payload, the
-///    memory of its buffers must stay valid until the process ends.
+///  - MPI cannot cancel a collective, nor a message that has begun to move. If the group fails in
+///    the middle of a collective's payload, or of a long message whose other rank does not go on
+///    within 0.2 s, the memory of its buffers must stay valid until the process ends, which then
+///    does without MPI_Finalize.
+///  - Rank 0 serves a Store in which the members of group_of() meet, on a port if there are several
+///    hosts. If some rank does not reach it, group_of() is refused on all ranks.
 ///  - 16-bit floats are added in float32, but rounded after each addition, not once at the end.
 ///  - arena() is private memory of this process, and peer_address() is null. bytes_sent() is 0 and
 ///    algorithm() is "mpi", because MPI does not report them.

@@ -2,54 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <sched.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <vector>
 
+#include <stormo/mpi/pacing.h>
+
 namespace stormo::mpi {
-namespace {
-
-constexpr Duration kFarewell = std::chrono::milliseconds(200);
-
-/// The time between two looks at something that only looking brings forward. At first none; then
-/// the core is offered to others; then it sleeps, a small part of the time waited so far, so that
-/// a long wait costs neither a core nor much delay.
-class Pacing {
- public:
-  explicit Pacing(const transport::WaitPolicy& policy) : policy_(policy) {}
-
-  /// Passes the time until the next look. True when there is time to look at other things too.
-  bool pause() {
-    if (++looks_ <= kLooks) return false;
-    const TimePoint now = std::chrono::steady_clock::now();
-    if (looks_ == kLooks + 1) start_ = now;
-    const Duration waited = now - start_;
-    if (waited < policy_.spin) return false;
-    if (waited < policy_.spin + kYield) {
-      ::sched_yield();
-      return true;
-    }
-    std::this_thread::sleep_for(std::clamp(waited / kPartOfTheWait, kShortest, kLongest));
-    return true;
-  }
-
- private:
-  static constexpr int kLooks = 4;
-  static constexpr Duration kYield = std::chrono::microseconds(200);
-  static constexpr Duration kShortest = std::chrono::microseconds(20);
-  static constexpr Duration kLongest = std::chrono::milliseconds(4);
-  static constexpr int kPartOfTheWait = 16;
-
-  const transport::WaitPolicy& policy_;
-  int looks_ = 0;
-  TimePoint start_{};
-};
-
-}  // namespace
 
 Link::Link(Library& library, MPI_Comm collectives, MPI_Comm messages, transport::WaitPolicy policy,
            Link* world)
@@ -64,28 +23,18 @@ Link::Link(Library& library, MPI_Comm collectives, MPI_Comm messages, transport:
 }
 
 Link::~Link() {
-  if (abandoned_) outgoing_.release();  // NOLINT: MPI may still read it
+  if (abandoned_) buffers_.release();  // NOLINT: MPI may still use them
   library_.group_ends();
 }
 
 Status Link::wait(std::string_view name, std::span<MPI_Request> requests, Deadline by) {
   Status outcome = poll(name, requests, by);
-  if (!outcome.ok() && !abandoned_) {
-    abandoned_ = true;
-    library_.abandon();
-  }
+  if (!outcome.ok()) abandon();
   return outcome;
 }
 
-Status Link::receive(std::span<std::byte> data, Rank from, MessageTag tag, Deadline by) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  const auto length = static_cast<int>(data.size());
-  STORMO_RETURN_IF_ERROR(library_.call("MPI_Irecv", [&] {
-    return MPI_Irecv(data.data(), length, MPI_BYTE, from, tag, messages_, &request);
-  }));
-  Status outcome = poll("MPI_Irecv", {&request, 1}, by);
-  if (!outcome.ok()) cancel(request);
-  return outcome;
+void Link::abandon() {
+  if (!abandoned_.exchange(true)) library_.abandon();
 }
 
 // After step k a rank knows the maximum of 2^k ranks. Receives, unlike MPI's collectives, can be
@@ -93,15 +42,22 @@ Status Link::receive(std::span<std::byte> data, Rank from, MessageTag tag, Deadl
 Status Link::maximum(Words& words, Deadline by) {
   std::size_t round = 0;
   for (int step = 1; step < size_; step *= 2, ++round) {
-    Words& mine = outgoing_->words[round] = words;
-    MPI_Request sent = MPI_REQUEST_NULL;
+    Words& mine = buffers_->sent[round] = words;
+    Words& theirs = buffers_->received[round];
+    MPI_Request sent = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
     STORMO_RETURN_IF_ERROR(library_.call("MPI_Isend", [&] {
       return MPI_Isend(mine.data(), sizeof mine, MPI_BYTE, (rank_ + step) % size_, kMeetTag,
                        messages_, &sent);
     }));
-    Words theirs{};
-    STORMO_RETURN_IF_ERROR(receive(std::as_writable_bytes(std::span(theirs)),
-                                   (rank_ - step + size_) % size_, kMeetTag, by));
+    STORMO_RETURN_IF_ERROR(library_.call("MPI_Irecv", [&] {
+      return MPI_Irecv(theirs.data(), sizeof theirs, MPI_BYTE, (rank_ - step + size_) % size_,
+                       kMeetTag, messages_, &received);
+    }));
+    if (Status outcome = poll("MPI_Irecv", {&received, 1}, by); !outcome.ok()) {
+      cancel({&received, 1});
+      if (!settle("MPI_Irecv", {&received, 1})) abandon();
+      return outcome;
+    }
     STORMO_RETURN_IF_ERROR(wait("MPI_Isend", {&sent, 1}, by));
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = std::max(words[i], theirs[i]);
   }
@@ -145,11 +101,25 @@ Status Link::test(std::string_view name, std::span<MPI_Request> requests, bool& 
   return outcome;
 }
 
-void Link::cancel(MPI_Request& receive) {
+/// For a short time. Whether they are complete then.
+bool Link::settle(std::string_view name, std::span<MPI_Request> requests) {
+  const Deadline by = Deadline::after(kPatience);
+  Pacing pacing(policy_);
+  for (;;) {
+    bool done = false;
+    if (!test(name, requests, done).ok()) return false;
+    if (done || by.expired()) return done;
+    pacing.pause();
+  }
+}
+
+void Link::cancel(std::span<MPI_Request> receives) {
   const Status cancelled = library_.call("MPI_Cancel", [&] {
-    if (receive == MPI_REQUEST_NULL) return MPI_SUCCESS;
-    const int code = MPI_Cancel(&receive);
-    return code == MPI_SUCCESS ? MPI_Wait(&receive, MPI_STATUS_IGNORE) : code;
+    for (MPI_Request& receive : receives) {
+      const int code = receive == MPI_REQUEST_NULL ? MPI_SUCCESS : MPI_Cancel(&receive);
+      if (code != MPI_SUCCESS) return code;
+    }
+    return MPI_SUCCESS;
   });
   static_cast<void>(cancelled);  // the group has failed already
 }
@@ -159,7 +129,7 @@ void Link::fail(Status cause) {
 }
 
 void Link::announce(const Status& cause) {
-  std::array<char, sizeof(Outgoing::failure)>& text = outgoing_->failure;
+  std::array<char, sizeof(Buffers::failure)>& text = buffers_->failure;
   const std::size_t length = std::min(cause.message().size(), text.size() - 1);
   text[0] = static_cast<char>(cause.code());
   std::memcpy(text.data() + 1, cause.message().data(), length);
@@ -174,13 +144,7 @@ void Link::announce(const Status& cause) {
     return MPI_SUCCESS;
   });
   // short messages leave at once; nobody waits for a peer that takes none any more
-  const Deadline by = Deadline::after(kFarewell);
-  Pacing pacing(policy_);
-  bool done = !said.ok();
-  while (!done && !by.expired()) {
-    if (!test("MPI_Isend", sent, done).ok()) return;
-    if (!done) pacing.pause();
-  }
+  if (!said.ok() || !settle("MPI_Isend", sent)) abandon();
 }
 
 void Link::listen() {
@@ -206,15 +170,23 @@ int Link::receive_failure() {
   return code;
 }
 
-Result<std::unique_ptr<Link>> Link::split(bool member) {
+Result<std::unique_ptr<Link>> Link::of_members(std::span<const Rank> members) {
   MPI_Comm collectives = MPI_COMM_NULL;
   MPI_Comm messages = MPI_COMM_NULL;
-  STORMO_RETURN_IF_ERROR(library_.call("MPI_Comm_split", [&] {
-    const int color = member ? 0 : MPI_UNDEFINED;
-    const int code = MPI_Comm_split(collectives_, color, rank_, &collectives);
-    return code == MPI_SUCCESS ? MPI_Comm_split(collectives_, color, rank_, &messages) : code;
+  STORMO_RETURN_IF_ERROR(library_.call("MPI_Comm_create_group", [&] {
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group some = MPI_GROUP_NULL;
+    // not of messages_: Open MPI's own messages with this tag would pass for ours
+    int code = MPI_Comm_group(collectives_, &all);
+    if (code != MPI_SUCCESS) return code;
+    code = MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &some);
+    if (code == MPI_SUCCESS) code = MPI_Comm_create_group(collectives_, some, 0, &collectives);
+    if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(collectives, MPI_ERRORS_RETURN);
+    if (code == MPI_SUCCESS) code = MPI_Comm_dup(collectives, &messages);  // with the handler
+    MPI_Group_free(&all);
+    if (some != MPI_GROUP_NULL) MPI_Group_free(&some);
+    return code;
   }));
-  if (!member) return std::unique_ptr<Link>();
   return std::make_unique<Link>(library_, collectives, messages, policy_, &world_);
 }
 

@@ -3,6 +3,8 @@
 #include <mpi.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -19,7 +21,7 @@
 namespace stormo::mpi {
 
 /// The tags of messages between two ranks; messages of one tag keep their order.
-enum MessageTag : int { kFailureTag, kMeetTag, kHeaderTag, kPayloadTag, kBlockTag };
+enum MessageTag : int { kFailureTag, kMeetTag, kRecordTag, kPayloadTag, kBlockTag };
 
 /// Two MPI communicators, one for collectives and one for Stormo's own messages, and the functions
 /// that wait for requests in them. A wait ends when all requests are complete, when the group has
@@ -43,8 +45,9 @@ class Link {
   const transport::Health& health() const { return world_.health_; }
   bool is_world() const { return &world_ == this; }
 
-  /// A collective: the link of the ranks that call it with `member`; null for the others.
-  Result<std::unique_ptr<Link>> split(bool member);
+  /// The link of some ranks, in ascending order. Only these call it, this one among them, and all
+  /// of them at once: until all have, no other thread of theirs can call MPI.
+  Result<std::unique_ptr<Link>> of_members(std::span<const Rank> members);
 
   /// Blocks until the requests are complete. If this fails, the requests are abandoned and
   /// abandoned() becomes true; their memory must then stay valid until the process ends.
@@ -56,12 +59,18 @@ class Link {
     STORMO_RETURN_IF_ERROR(library_.call(name, [&] { return start(&request); }));
     return wait(name, {&request, 1}, by);
   }
-  /// Blocks until a message of a fixed length is received. After a failure no request is pending.
-  Status receive(std::span<std::byte> data, Rank from, MessageTag tag, Deadline by);
   bool abandoned() const { return abandoned_; }
+  /// Whether the requests are complete. Does not block; any thread.
+  Status test(std::string_view name, std::span<MPI_Request> requests, bool& done);
+  /// Asks MPI to end receives. One whose message has begun to arrive goes on until all of it is
+  /// there, which needs its sender.
+  void cancel(std::span<MPI_Request> receives);
+  /// How long a failed group waits for what MPI has begun.
+  static constexpr Duration kPatience = std::chrono::milliseconds(200);
+  const transport::WaitPolicy& policy() const { return policy_; }
 
   /// A collective: replaces each word by its maximum over all ranks. After a failure no request is
-  /// pending.
+  /// pending, or abandoned() is true.
   using Words = std::array<std::uint64_t, 2>;
   Status maximum(Words& words, Deadline by);
 
@@ -78,10 +87,10 @@ class Link {
 
  private:
   Status poll(std::string_view name, std::span<MPI_Request> requests, Deadline by);
-  Status test(std::string_view name, std::span<MPI_Request> requests, bool& done);
+  bool settle(std::string_view name, std::span<MPI_Request> requests);
+  void abandon();
   void announce(const Status& cause);
   int receive_failure();
-  void cancel(MPI_Request& receive);
 
   Library& library_;
   MPI_Comm collectives_;
@@ -91,14 +100,15 @@ class Link {
   transport::Health health_;  // the world's counts
   Rank rank_ = 0;
   int size_ = 1;
-  bool abandoned_ = false;
+  std::atomic<bool> abandoned_{false};
   bool closed_ = false;  // guarded by the library's lock
-  /// What may still be on its way out when a wait fails; given up with the requests.
-  struct Outgoing {
-    std::array<Words, 32> words;
+  /// What MPI may still use when a wait fails; given up with the requests.
+  struct Buffers {
+    std::array<Words, 32> sent;
+    std::array<Words, 32> received;
     std::array<char, 1024> failure;
   };
-  std::unique_ptr<Outgoing> outgoing_ = std::make_unique<Outgoing>();
+  std::unique_ptr<Buffers> buffers_ = std::make_unique<Buffers>();
 };
 
 }  // namespace stormo::mpi

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <stormo/base/units.h>
@@ -50,7 +51,7 @@ Standing standing_of(const GroupReport& mine, const GroupReport* theirs) {
   if (theirs == nullptr) return Standing::kOutside;
   if (mine.is_message) {
     if (theirs->rank == mine.rank) return Standing::kWaiting;
-    if (theirs->rank != mine.peer) return Standing::kOutside;
+    if (theirs->rank != mine.peer && mine.peer != kAnyPeer) return Standing::kOutside;
     const bool facing = theirs->running && theirs->is_message && theirs->peer == mine.rank;
     return facing ? Standing::kWaiting : Standing::kMissing;
   }
@@ -122,30 +123,37 @@ StallBounds stall_bounds(const StallLimits& limits, bool started, Duration slowe
 Stall find_stall(const StallWait& wait, std::span<const RankReport> ranks) {
   Stall stall;
   std::vector<Rank> stuck_elsewhere;
-  Duration idle_of_missing{};
+  std::optional<Duration> idle_of_missing;
   Duration idle_of_waiting = wait.waited;
   bool holds_up_others = false;  // they wait after this operation, and will say so
+  int members = 0;
   for (const RankReport& r : ranks) {
     if (!r.answered) {
       stall.silent.push_back(r.rank);
       continue;
     }
-    const Standing standing = standing_of(wait.in, in_group(r, wait.in.group));
+    const GroupReport* const theirs = in_group(r, wait.in.group);
+    members += theirs == nullptr ? 0 : 1;
+    const Standing standing = standing_of(wait.in, theirs);
     if (standing == Standing::kWaiting) {
       stall.waiting.push_back(r.rank);
       idle_of_waiting = std::min(idle_of_waiting, r.idle);
     } else if (standing == Standing::kMissing) {
       (waits_somewhere(r) ? stuck_elsewhere : stall.missing).push_back(r.rank);
-      idle_of_missing = std::max(idle_of_missing, r.idle);
+      // all of them must come, but of many that may send one is enough
+      const bool one_is_enough = wait.in.is_message && wait.in.peer == kAnyPeer;
+      const Duration so_far = idle_of_missing.value_or(r.idle);
+      idle_of_missing = one_is_enough ? std::min(so_far, r.idle) : std::max(so_far, r.idle);
     } else if (standing == Standing::kPast) {
       holds_up_others |= waits_somewhere(r);
     }
   }
+  if (members == wait.in.size) stall.silent.clear();  // they are in other groups
   // who waits elsewhere is a cause only when there is no other
   if (stall.missing.empty()) stall.missing = std::move(stuck_elsewhere);
   stall.age = wait.waited;
   if (stall.silent.empty()) {
-    stall.age = std::min(stall.age, stall.missing.empty() ? idle_of_waiting : idle_of_missing);
+    stall.age = std::min(stall.age, idle_of_missing.value_or(idle_of_waiting));
   }
   if (holds_up_others && stall.missing.empty() && stall.silent.empty()) stall.age = {};
   stall.text = text_of(stall, wait.in, ranks);

@@ -30,15 +30,19 @@ struct StallBounds {
 /// programs load data and compile.
 StallBounds stall_bounds(const StallLimits& limits, bool started, Duration slowest_step);
 
+/// The peer of a receive from any rank.
+inline constexpr Rank kAnyPeer = -1;
+
 /// A rank's state in one group.
 struct GroupReport {
   std::string group;        ///< name; empty for the world
   Rank rank = 0;            ///< its number in the group
+  int size = 0;             ///< ranks of the group; 0: not known
   std::uint64_t place = 0;  ///< collectives begun
   std::string operation;    ///< the last one begun: "all_reduce #39 (sum of 10 float32)"
   bool running = false;     ///< it has not ended
   bool is_message = false;  ///< send or receive
-  Rank peer = 0;            ///< of a message
+  Rank peer = 0;            ///< of a message; kAnyPeer: whoever sends first
 };
 
 /// The answer of a rank about its state, or what is known about a rank that does not answer.
@@ -47,7 +51,7 @@ struct RankReport {
   std::string identity;  ///< "rank 1 (host a, pid 4711)"
   bool answered = false;
   std::string doing;   ///< "step 12 forward, computing after all_reduce #39 (...)"
-  Duration idle{};     ///< since it last began or ended an operation or named a section
+  Duration idle{};     ///< since its last progress: an operation, a message or a section
   std::string seen{};  ///< of a rank that does not answer: "its process is stopped"
   std::vector<GroupReport> groups{};
 };
@@ -64,7 +68,7 @@ struct Stall {
   std::vector<Rank>
       missing;  ///< ranks that have not reached the operation; the cause is among them
   std::vector<Rank> waiting;  ///< ranks that are in it
-  std::vector<Rank> silent;   ///< ranks that do not answer
+  std::vector<Rank> silent;   ///< ranks that do not answer, and may be in the group
   /// "rank 1 (host a, pid 4711) has not reached all_reduce #40 (...) for 10 s; ranks 0, 2 wait in
   /// it; rank 1's last: step 12 forward, ...".
   std::string text;

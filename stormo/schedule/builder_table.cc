@@ -223,6 +223,7 @@ constexpr std::array kRows = {
     Builder{.name = "direct_all_reduce",
             .description = "owners reduce their chunk from all others, then send it to all",
             .goal = GoalKind::kAllReduce,
+            .by_rank = true,
             .formulas = {"2", "2(n-1)/n K"},
             .size = {two_phases, chunk_per_rank},
             .make = [](const ScheduleShape& s) { return direct_all_reduce(s.ranks); }},

@@ -34,6 +34,8 @@ struct Builder {
   /// all_to_all: ranks forward blocks of other ranks; they know the sizes only if all blocks are
   /// equal.
   bool forwards = false;
+  /// Reductions: every element is added up in ascending order of rank, wherever the chunks end.
+  bool by_rank = false;
   /// For docs/algorithms.md; n ranks, q the largest power of two <= n, h hosts, m = n/h, p pieces,
   /// a buffer of K bytes, what the busiest rank sends.
   struct Formulas {

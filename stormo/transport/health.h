@@ -7,6 +7,12 @@
 
 namespace stormo::transport {
 
+/// What becomes of a rank whose process is stopped, by a signal or a debugger.
+enum class OnStopped : bool {
+  kEnd,  ///< it counts as dead after the time of the heartbeat, and is ended by SIGKILL
+  kWait  ///< the others wait until it is continued or ends
+};
+
 /// Whether a group still works, and if not, the first cause of its failure; later causes are
 /// ignored. Shared by all code of one process that waits for peers. Thread-safe.
 class Health {

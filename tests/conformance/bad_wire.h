@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/comm/mailbox/message_record.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/tcp/frame.h>
 
@@ -30,7 +31,8 @@ enum class WireFault {
 };
 
 /// A network that goes wrong once, at the given frame (counted from 0, of those with a payload, in
-/// the order in which they pass): relays stand before the ranks' data ports.
+/// the order in which they pass): relays stand before the ranks' data ports. Records of messages
+/// are frames, too.
 class BadWire {
  public:
   BadWire(WireFault fault, int frame) : fault_(fault), frame_(frame) {}
@@ -110,7 +112,7 @@ class BadWire {
       pending.erase(0, plain);
       preamble -= plain;
       while (open && preamble == 0) {
-        const std::optional<std::string> frame = take_frame(pending);
+        const std::optional<Frame> frame = take_frame(pending);
         if (!frame) break;
         open = pass_on(*frame, held, to);
       }
@@ -119,25 +121,41 @@ class BadWire {
     ::shutdown(to, SHUT_RDWR);
   }
 
-  static std::optional<std::string> take_frame(std::string& pending) {
+  struct Frame {
+    std::string bytes;
+    std::size_t header = kFrameHeaderBytes;
+  };
+  static std::optional<Frame> take_frame(std::string& pending) {
+    using comm::MessageRecord;
     if (pending.size() < kFrameHeaderBytes) return std::nullopt;
     const auto header =
         decode_frame_header(std::as_bytes(std::span(pending.data(), kFrameHeaderBytes)));
-    const std::size_t whole = kFrameHeaderBytes + (header.ok() ? header->length : 0);
-    if (pending.size() < whole) return std::nullopt;
-    std::string frame = pending.substr(0, whole);
-    pending.erase(0, whole);
+    Frame frame;
+    std::size_t payload = header.ok() ? header->length : 0;
+    if (!header.ok()) {  // of the line for messages
+      MessageRecord record;
+      if (pending.size() < sizeof record) return std::nullopt;
+      std::memcpy(&record, pending.data(), sizeof record);
+      using enum MessageRecord::Kind;
+      frame.header = sizeof record;
+      payload = record.kind == kEager || record.kind == kData ? record.bytes : 0;
+    }
+    if (pending.size() < frame.header + payload) return std::nullopt;
+    frame.bytes = pending.substr(0, frame.header + payload);
+    pending.erase(0, frame.bytes.size());
     return frame;
   }
 
-  bool pass_on(std::string frame, std::string& held, int to) {
-    const bool now = frame.size() > kFrameHeaderBytes && passed_++ == frame_;
+  bool pass_on(const Frame& passed, std::string& held, int to) {
+    std::string frame = passed.bytes;
+    const bool now = frame.size() > passed.header && passed_++ == frame_;
     if (now && fault_ != WireFault::kNone) {
       happened_ = true;
       if (fault_ == WireFault::kFlippedBit) {
-        frame[kFrameHeaderBytes + (frame.size() - kFrameHeaderBytes) / 2] ^= 4;
+        frame[passed.header + (frame.size() - passed.header) / 2] ^= 4;
       } else if (fault_ == WireFault::kFlippedHeader) {
-        frame[8 + static_cast<std::size_t>(frame_) % 8] ^= 4;  // the sequence: 8 bytes from the 8th
+        // a frame's sequence, or a record's count: 8 bytes from the 8th
+        frame[8 + static_cast<std::size_t>(frame_) % 8] ^= 4;
       } else if (fault_ == WireFault::kReordered) {
         held = std::move(frame);
         return true;

@@ -264,7 +264,7 @@ TEST_P(CommunicatorConformance, MessagesKeepTheirOrder) {
         EXPECT_OK(c.recv(buffer(one), previous, 7));
         EXPECT_OK(c.recv(buffer(two), previous, 0xFFFFFFFF));
       };
-      // operations run in the order submitted: in a ring somebody must receive first
+      // a long message waits for its receive: in a ring somebody must receive first
       if (c.rank() == 0) receive();
       Work sent = c.send_async(buffer(first), next, 7);
       EXPECT_OK(c.send(buffer(second), next, 0xFFFFFFFF));
@@ -440,5 +440,6 @@ TEST_P(CommunicatorConformance, RanksKnowTheirPlaces) {
 }  // namespace stormo::comm
 
 #include "tests/conformance/communicator_failures.h"
+#include "tests/conformance/communicator_messages.h"
 #include "tests/conformance/communicator_reductions.h"
 #include "tests/conformance/communicator_subgroups.h"

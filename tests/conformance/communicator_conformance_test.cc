@@ -2,11 +2,12 @@
 // rank's own, as processes have; TCP; both.
 #include "tests/conformance/communicator_conformance.h"
 
+#include <stormo/comm/group/memory_map.h>
 #include <stormo/transport/shm/host_exchange.h>
-#include <stormo/transport/shm/shm_transport.h>
 
 #include "tests/conformance/communicator_shared_memory.h"
 #include "tests/conformance/job_ranks.h"
+#include "tests/unit/comm/joined_ranks.h"
 
 namespace stormo::comm {
 namespace {
@@ -31,6 +32,13 @@ RanksFactory job(const std::string& name, const std::vector<int>& ranks_per_host
           }};
 }
 
+/// As processes do, through the Store.
+RanksFactory joined(const std::string& name, const std::vector<int>& ranks_per_host) {
+  return {name, [=](const Body& body, bool finalize) {
+            on_group(JoinedRanks(ranks_per_host).take(), body, finalize);
+          }};
+}
+
 /// Ranks that met through a HostListener.
 RanksFactory mappings(const std::string& name, int n) {
   return {name, [n](const Body& body, bool finalize) {
@@ -52,8 +60,6 @@ RanksFactory mappings(const std::string& name, int n) {
                 parts.rank = r;
                 parts.ranks_per_host = {n};
                 parts.health = health;
-                parts.connections.local =
-                    transport::make_shm_transport(r, host->region, host->cores, health);
                 parts.connections.host_group =
                     std::make_unique<transport::HostGroup>(std::move(*host), health);
                 group[static_cast<std::size_t>(r)] = std::make_unique<Group>(std::move(parts));
@@ -78,7 +84,7 @@ TEST(PrivateBuffers, OfSomeSizeAreUsedWhereTheyLie) {
 }
 
 // They are fetched in blocks whose size depends on the number of peers. Of this size, they are
-// copied the first time and fetched the second (CopyOrFetch).
+// copied the first time, in pieces if it is more than one, and fetched the second (CopyOrFetch).
 TEST(PrivateBuffers, AreReducedWholeWhateverTheNumberOfPeers) {
   constexpr std::int64_t kPart = 100'003;  // elements: several blocks, and an odd end
   for (int n = 2; n <= 8; ++n) {
@@ -102,6 +108,48 @@ TEST(PrivateBuffers, AreReducedWholeWhateverTheNumberOfPeers) {
     };
     mappings("", n).run(body, true);
   }
+}
+
+/// Counts the operations that a group really ran.
+struct Operations : Sink {
+  int num = 0;
+  void record(const Event& event) override { num += event.lane == Lane::kCommunication ? 1 : 0; }
+};
+
+// Large ones go through the Arena in pieces, or are fetched: tried in turns at first. Additions
+// keep their order, so that nobody sees which way was taken.
+TEST(PrivateBuffers, InPiecesHaveTheSumsOfTheArena) {
+  constexpr std::size_t kCount = 5 * MemoryMap::kPiece / sizeof(float) / 2 + 333;
+  const auto body = [](Communicator& c) {
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(c.barrier().ok());
+    std::vector<float> terms(kCount);
+    for (std::size_t i = 0; i < kCount; ++i)
+      terms[i] = std::sin(static_cast<float>(i * static_cast<std::size_t>(c.rank() + 1)));
+    auto* const shared = static_cast<float*>(c.arena().allocate(kCount * sizeof(float)));
+    Operations operations;
+    c.set_sink(&operations);
+    int in_pieces = 0;
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kWeightedAverage}) {
+      std::vector<std::vector<float>> sums;
+      for (int round = 0; round < 5; ++round) {
+        // of all ranks in the Arena, of none, and of some: whoever has a private one is followed
+        const bool in_arena = round == 0 || (round == 4 && c.rank() == 0);
+        std::vector<float> own = terms;
+        std::copy(terms.begin(), terms.end(), shared);
+        const Buffer buffer = in_arena ? std::span(shared, kCount) : std::span(own);
+        const int before = operations.num;
+        EXPECT_OK(c.all_reduce({&buffer, 1}, op, 1.0 + c.rank()));
+        in_pieces += operations.num - before == 3 ? 1 : 0;
+        sums.push_back(in_arena ? std::vector<float>(shared, shared + kCount) : own);
+        EXPECT_TRUE(sums.back() == sums.front()) << "round " << round;
+      }
+    }
+    c.set_sink(nullptr);
+    EXPECT_GT(in_pieces, 0);
+    EXPECT_LT(in_pieces, 12) << "the first of each operation is in the Arena";
+    c.arena().deallocate(shared);
+  };
+  for (const int n : {2, 4, 5}) mappings("", n).run(body, true);
 }
 
 TEST(SharedMemory, SubgroupsHaveTheirOwnNumbering) {
@@ -139,6 +187,9 @@ INSTANTIATE_TEST_SUITE_P(Mixed, CommunicatorSharedMemory,
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorFailure,
                          ::testing::Values(hosts("of2", {2}), hosts("of3", {3})), ranks_name);
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorSubgroups, ::testing::Values(inproc("of3", 3)),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Joined, CommunicatorSubgroups,
+                         ::testing::Values(joined("of4", {4}), joined("of2and2", {2, 2})),
                          ranks_name);
 INSTANTIATE_TEST_SUITE_P(Shm, CommunicatorFailure, ::testing::Values(mappings("of3", 3)),
                          ranks_name);

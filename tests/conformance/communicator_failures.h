@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include "tests/conformance/communicator_conformance.h"
 #include "tests/conformance/every_operation.h"
 
@@ -154,19 +156,36 @@ TEST_P(CommunicatorFailure, ADeadlineEndsTheGroupAlsoWhileACallWaitsItsTurn) {
   });
 }
 
-TEST_P(CommunicatorFailure, AMessageOfAnotherTagIsRefused) {
+TEST_P(CommunicatorFailure, AMessageOfAnotherFormIsRefused) {
   on_each_until_it_fails([](Communicator& c) {
-    float x[4] = {};
+    std::array<float, 4> x{};
+    std::array<double, 2> y{};  // of as many bytes
     if (c.rank() == 0) {
       const Status sent = c.send(x, 1, 7);
       EXPECT_TRUE(sent.ok() || sent.code() == Code::kMismatch) << sent.to_string();
     }
     if (c.rank() == 1) {
-      const Status received = c.recv(x, 0, 8);
+      const Status received = c.recv(y, 0, 7);
       EXPECT_EQ(received.code(), Code::kMismatch) << received.to_string();
+      EXPECT_THAT(received.message(), testing::HasSubstr("4 float32 with tag 7, where 2 float64"));
     }
     while (c.status().ok()) std::this_thread::yield();
     EXPECT_EQ(c.barrier().code(), Code::kMismatch);
+  });
+}
+
+TEST_P(CommunicatorFailure, ADeadlineEndsTheWaitForAMessage) {
+  on_each_until_it_fails([](Communicator& c) {
+    std::array<float, 4> x{};
+    Rank source = kAnyRank;
+    if (c.rank() == 1) {
+      Work other = c.recv_any_async(x, 2, source);
+      const Status late = c.recv(x, 0, 1, Deadline::after(std::chrono::milliseconds(50)));
+      EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late.to_string();
+      EXPECT_EQ(other.wait().code(), Code::kDeadlineExceeded);
+    }
+    while (c.status().ok()) std::this_thread::yield();
+    EXPECT_EQ(c.send(x, c.rank() == 0 ? 1 : 0, 1).code(), Code::kDeadlineExceeded);
   });
 }
 

@@ -33,8 +33,8 @@ inline std::vector<std::unique_ptr<Communicator>> make_job(const std::vector<int
     for (transport::InprocRank& r : *made) ranks.push_back(std::move(r));
   }
   for (const auto& r : ranks) options.tcp.health.push_back(r.health);
-  std::vector<std::unique_ptr<transport::Transport>> wires(static_cast<std::size_t>(n));
-  if (hosts.size() > 1) wires = transport::make_tcp_fabric(n, "127.0.0.1", options.tcp);
+  std::vector<transport::TcpConnections> wires(static_cast<std::size_t>(n));
+  if (hosts.size() > 1) wires = transport::connect_tcp_fabric(n, "127.0.0.1", options.tcp);
   const HostMap places = HostMap::of(hosts);
   const Deadline soon = Deadline::after(std::chrono::seconds(20));
   std::vector<std::unique_ptr<Communicator>> group;
@@ -59,8 +59,9 @@ inline std::vector<std::unique_ptr<Communicator>> make_job(const std::vector<int
     EXPECT_TRUE(job_watch.ok()) << job_watch.status().to_string();
     parts.job_watch = std::move(*job_watch);
     parts.connections.host_group = std::move(ranks[i].group);
-    parts.connections.local = std::move(ranks[i].transport);
-    parts.connections.network = std::move(wires[i]);
+    parts.connections.network = std::move(wires[i].transport);
+    parts.connections.lines.sockets = std::move(wires[i].others);
+    parts.connections.lines.checksum = options.tcp.checksum;
     if (options.wrap && parts.connections.network) {
       parts.connections.network = options.wrap(std::move(parts.connections.network));
     }

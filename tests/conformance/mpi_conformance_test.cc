@@ -1,7 +1,9 @@
 // The MPI engine. This program is one rank: mpirun starts several, which run the same tests.
 #include <stormo/mpi/join.h>
 
+#include <array>
 #include <cstdlib>
+#include <numeric>
 #include <stdexcept>
 #include <string_view>
 
@@ -28,6 +30,40 @@ INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorFailure, ::testing::Values(world("comp
                          ranks_name);
 INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorSubgroups, ::testing::Values(world("compared", {})),
                          ranks_name);
+
+// Where no rank reaches rank 0 by sockets, MPI still does.
+TEST(MpiEngine, WithoutAPlaceToMeetOnlyGroupsByTheirMembersAreRefused) {
+  auto joined = mpi::join_mpi({.interface = "none0"});
+  ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+  Communicator& c = **joined;
+  const Deadline by = Deadline::after(std::chrono::seconds(20));
+  std::vector<Rank> all(static_cast<std::size_t>(c.size()));
+  std::iota(all.begin(), all.end(), 0);
+  if (c.size() > 1) {
+    const Status refused = c.group_of(all, "all", by).status();
+    EXPECT_EQ(refused.code(), Code::kIo);
+    EXPECT_NE(refused.message().find("none0"), std::string::npos) << refused.to_string();
+    EXPECT_NE(refused.message().find("set STORMO_INTERFACE"), std::string::npos);
+  }
+  const auto alone = c.group_of(std::vector<Rank>{c.rank()}, "alone", by);
+  EXPECT_TRUE(alone.ok()) << alone.status().to_string();
+  const auto group = c.subgroup(all, by);
+  ASSERT_TRUE(group.ok()) << group.status().to_string();
+  std::int64_t x = 1;
+  EXPECT_OK((*group)->all_reduce(std::span(&x, 1), ReduceOp::kSum, by));
+  EXPECT_EQ(x, c.size());
+  EXPECT_OK((*group)->finalize(by));
+  EXPECT_OK(c.finalize(by));
+}
+
+TEST(MpiEngine, AFinalizedGroupMakesNoGroups) {
+  auto joined = mpi::join_mpi();
+  ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+  const Deadline by = Deadline::after(std::chrono::seconds(20));
+  EXPECT_OK((*joined)->finalize(by));
+  const Status s = (*joined)->group_of(std::vector<Rank>{0}, "late", by).status();
+  EXPECT_EQ(s.code(), Code::kInvalidArgument) << s.to_string();
+}
 
 TEST(MpiEngine, CountsThatDoNotFitTogetherRaiseOnEveryRank) {
   auto joined = mpi::join_mpi();
@@ -70,6 +106,59 @@ TEST(MpiEngine, RanksShareNoMemory) {
   for (int peer = 0; peer < (*joined)->local_size(); ++peer) {
     EXPECT_EQ((*joined)->peer_address(peer, 0), nullptr);
   }
+}
+
+TEST(MpiEngine, WhatNobodyReceivesDoesNotHoldUpTheEnd) {
+  auto joined = mpi::join_mpi();
+  ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+  Communicator& c = **joined;
+  if (c.size() == 1) return;
+  const Rank next = (c.rank() + 1) % c.size(), previous = (c.rank() + c.size() - 1) % c.size();
+  std::vector<float> in(3), out(4096, 1), more(100000, 1);
+  Work never_sent = c.recv_async(in, previous, 1);
+  EXPECT_OK(c.send(out, next, 2));
+  Work never_received = c.send_async(more, next, 3);
+  EXPECT_OK(c.finalize(Deadline::after(std::chrono::seconds(10))));
+  EXPECT_EQ(never_sent.wait().code(), Code::kCancelled);
+  EXPECT_EQ(never_received.wait().code(), Code::kCancelled);
+  EXPECT_EQ(c.send(out, next, 2).code(), Code::kInvalidArgument);
+}
+
+/// Pauses are longer the longer a rank waits; those of a receive that is pending for long are not
+/// those of a call. On a busy machine it takes some attempts until nothing else delays a message.
+TEST(MpiEngine, ALongWaitDoesNotMakeOthersLonger) {
+  auto joined = mpi::join_mpi();
+  ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+  Communicator& c = **joined;
+  if (c.size() == 1) return;
+  const Rank peer = c.rank() == 0 ? 1 : 0;
+  constexpr double kShorter = 2;  // in ms, than one of its pauses
+  float x = 1, y = 0;
+  std::array<double, 2> best{100, 100};  // without a receive that is pending, and with one
+  for (int i = 0; i < 60 && best[1] > best[0] + kShorter; ++i) {
+    Work pending;
+    if (c.rank() < 2) pending = c.recv_async(std::span(&y, 1), peer, 2);
+    if (i % 2 == 0 && c.rank() < 2) {  // it is over at once
+      EXPECT_OK(c.send(std::span(&x, 1), peer, 2));
+      EXPECT_OK(pending.wait());
+    }
+    const Deadline its_pauses_are_long = Deadline::after(std::chrono::milliseconds(50));
+    while (!its_pauses_are_long.expired()) std::this_thread::yield();
+    EXPECT_OK(c.barrier());
+    const TimePoint begin = std::chrono::steady_clock::now();
+    if (c.rank() == 0) EXPECT_OK(c.send(std::span(&x, 1), 1, 1));
+    if (c.rank() < 2) EXPECT_OK(c.recv(std::span(&x, 1), peer, 1));
+    if (c.rank() == 1) EXPECT_OK(c.send(std::span(&x, 1), 0, 1));
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    double& of_this = best[static_cast<std::size_t>(i % 2)];
+    of_this = std::min(of_this, took.count());
+    EXPECT_OK(c.broadcast(best, 0));
+    if (i % 2 == 0 || c.rank() >= 2) continue;
+    EXPECT_OK(c.send(std::span(&x, 1), peer, 2));
+    EXPECT_OK(pending.wait());
+  }
+  EXPECT_OK(c.finalize(Deadline::after(std::chrono::seconds(10))));
+  EXPECT_LT(best[1], best[0] + kShorter);
 }
 
 /// Of all ranks but the first only failures are shown.

@@ -19,9 +19,9 @@ struct TcpFabricOptions {
   std::function<std::string(std::string address)> route;
 };
 
-/// The endpoints of ranks 0 .. n-1 over tcp on one host.
-inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(
-    int n, std::string_view host, const TcpFabricOptions& fabric_options) {
+/// The connections of ranks 0 .. n-1 over tcp on one host.
+inline std::vector<TcpConnections> connect_tcp_fabric(int n, std::string_view host,
+                                                      const TcpFabricOptions& fabric_options) {
   const auto count = static_cast<std::size_t>(n);
   std::vector<std::unique_ptr<TcpListener>> listeners;
   std::vector<std::string> addresses;
@@ -33,7 +33,7 @@ inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(
     listeners.push_back(std::move(*listener));
   }
   const Secret secret = Secret::random();
-  std::vector<std::unique_ptr<Transport>> fabric(count);
+  std::vector<TcpConnections> fabric(count);
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < count; ++r) {
     threads.emplace_back([&, r] {
@@ -48,14 +48,24 @@ inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(
       options.checksum = fabric_options.checksum;
       if (!fabric_options.health.empty()) options.health = fabric_options.health[r];
       options.sockets = fabric_options.sockets;
-      auto made = make_tcp_transport(std::move(options), std::move(listeners[r]),
-                                     Deadline::after(std::chrono::seconds(30)));
+      auto made = connect_tcp(std::move(options), std::move(listeners[r]),
+                              Deadline::after(std::chrono::seconds(30)));
       EXPECT_TRUE(made.ok()) << made.status().to_string();
       if (made.ok()) fabric[r] = std::move(*made);
     });
   }
   for (std::thread& t : threads) t.join();
   return fabric;
+}
+
+/// Their endpoints for collectives.
+inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(int n, std::string_view host,
+                                                               const TcpFabricOptions& options) {
+  std::vector<std::unique_ptr<Transport>> out;
+  for (TcpConnections& made : connect_tcp_fabric(n, host, options)) {
+    out.push_back(std::move(made.transport));
+  }
+  return out;
 }
 
 inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(int n, std::string_view host,

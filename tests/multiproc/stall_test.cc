@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -144,10 +145,37 @@ TEST_F(Stall, IsFoundUnderAForeignLauncherEvenInTheRankThatServesTheStore) {
   EXPECT_THAT(ranks[0]->err(), HasSubstr("does not notice that the job has failed: ended"));
 }
 
+TEST_F(Stall, AStoppedRankIsWaitedForWhereThatIsWanted) {
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.push_back(std::make_unique<Process>(
+        Words{built("stall_worker"), "stop", "1"},
+        Words{std::string("RANK=") + rank, std::string("LOCAL_RANK=") + rank, "WORLD_SIZE=2",
+              "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+              "MASTER_PORT=" + std::to_string(::getpid()), "STORMO_ON_STOPPED=wait",
+              "STORMO_HEARTBEAT=500ms", "STORMO_STALL_WARNING=500ms", "STORMO_STALL_TIMEOUT=1s",
+              "STORMO_FLIGHT_FILE=" + flight_}));
+  }
+  EXPECT_TRUE(ranks[1]->wait_for_output("working")) << ranks[1]->err();
+  EXPECT_EQ(ranks[0]->wait(5s), -1) << "it waits, longer than all limits";
+  ranks[1]->signal(SIGCONT);
+  for (const auto& rank : ranks) EXPECT_EQ(rank->wait(), 0) << rank->err();
+  EXPECT_THAT(ranks[0]->err(), HasSubstr("warning: rank 1 (host "));
+  EXPECT_THAT(ranks[0]->err(), HasSubstr("rank 1: its process is stopped"));
+}
+
 TEST_F(Stall, AMessageThatNobodySendsIsOne) {
   const Outcome o = run("message", 2);
   EXPECT_EQ(o.status, 1) << o.err;
   EXPECT_THAT(o.err, HasSubstr("recv from 0 ("));
+}
+
+TEST_F(Stall, WhoNeverSentAMessageIsNamedByTheOneThatWaitsForIt) {
+  const Outcome o = run("unsent", 1, {"-n", "2"});
+  EXPECT_EQ(o.status, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("rank 0 (host "));
+  EXPECT_THAT(o.err, HasSubstr("has not reached recv from 0 ("));
+  EXPECT_THAT(o.err, HasSubstr("wedged_in_a_lock"));
 }
 
 TEST_F(Stall, ALateRankIsNamedAndTheJobGoesOn) {

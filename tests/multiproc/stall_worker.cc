@@ -54,6 +54,8 @@ Status do_it(Communicator& world, const std::string& mode) {
   if (mode == "lock") wedged_in_a_lock();
   if (mode == "data") reads_data_that_never_comes();
   if (mode == "stop") ::raise(SIGSTOP);
+  if (mode == "kill") ::raise(SIGKILL);
+  if (mode == "kill") ::raise(SIGKILL);
   if (mode == "late") wait_for(3s);
   if (mode == "pause") wait_for(1500ms);
   if (mode == "alone") wait_for(2500ms);
@@ -63,7 +65,9 @@ Status do_it(Communicator& world, const std::string& mode) {
       wait_for(100ms);
     }
   }
-  if (mode == "message") return world.recv({nullptr, 0, stormo::DType::kUInt8}, 0, 7);
+  if (mode == "message" || mode == "unsent") {
+    return world.recv({nullptr, 0, stormo::DType::kUInt8}, 0, 7);
+  }
   return {};
 }
 
@@ -72,6 +76,7 @@ Status run(Communicator& world, const std::string& mode, int rank) {
   std::puts("working");
   std::fflush(stdout);
   if (world.rank() == rank || mode == "alone") STORMO_RETURN_IF_ERROR(do_it(world, mode));
+  if (mode == "unsent" && world.rank() == 0) wedged_in_a_lock();
   if (mode == "root") {  // who needs nothing of the culprit goes on, and waits for it later
     if (world.rank() == rank) wedged_in_a_lock();
     float x = 1;

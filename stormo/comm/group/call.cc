@@ -42,7 +42,10 @@ bool PreparedCall::fits(const Request& request) const {
 
 Status Group::run(const Request& request, Deadline by) {
   STORMO_RETURN_IF_ERROR(check_process());
-  if (auto outcome = lane_.run_if_idle([&] { return perform(request, by); })) return *outcome;
+  if (is_message(request.kind)) return run_message(request, limit(by));
+  if (auto outcome = lane_.run_if_idle([&] { return perform(request, limit(by)); })) {
+    return *outcome;
+  }
   return finish_in_turn(submit(request), to_string(request.kind), by, [this](const Status& cause) {
     fail(cause.within(
         fmt::format("rank {} (host {}), {}", rank(), host(), parts_.activities->text())));
@@ -51,8 +54,9 @@ Status Group::run(const Request& request, Deadline by) {
 
 Work Group::submit(const Request& request) {
   if (Status here = check_process(); !here.ok()) return Work::completed(std::move(here));
+  if (is_message(request.kind)) return submit_message(request);
   return lane_.submit(
-      [this, owned = OwnedRequest(request)] { return perform(owned.get(), Deadline::never()); });
+      [this, owned = OwnedRequest(request)] { return perform(owned.get(), limit()); });
 }
 
 Status Group::perform(const Request& request, Deadline by) {
@@ -69,17 +73,15 @@ Status Group::perform(const Request& request, Deadline by) {
     if (prepared.code() == Code::kException) return give_up(describe(request, size()), prepared);
     STORMO_RETURN_IF_ERROR(prepared);
   }
-  if (finalized_) return invalid_argument("the group was finalized");
+  if (finalized_) return invalid_argument("the group was left or finalized");
   if (parts_.health->failed()) {
     call.operation.sequence = 0;  // this call has none
     return status().within(to_text(call.operation));
   }
   // a reduction of the user's may throw
-  const Status outcome = outcome_of([&] {
-    return is_message(request.kind) ? run_message(request, by, call)
-                                    : run_collective(request, by, call);
-  });
-  return outcome.ok() ? outcome : give_up(call.operation, outcome);
+  const Status outcome = outcome_of([&] { return run_collective(request, by, call); });
+  if (outcome.ok()) return outcome;
+  return finalized_ ? cancel() : give_up(call.operation, outcome);
 }
 
 /// A board has room for kMaxBuffers addresses.
@@ -96,37 +98,14 @@ Status Group::perform_in_turns(const Request& request, Deadline by) {
 /// Between hosts a barrier is an all-reduce in which every chunk has an element, so that every
 /// message is really sent.
 Status Group::perform_with_token(const Request& request, Deadline by) {
-  STORMO_ASSIGN_OR_RETURN(const Program* program,
-                          program_for(request, static_cast<std::uint64_t>(size())));
+  STORMO_ASSIGN_OR_RETURN(const Choice choice,
+                          choice_for(request, static_cast<std::uint64_t>(size())));
+  STORMO_ASSIGN_OR_RETURN(const Program* program, program_for(request, choice));
   std::vector<std::uint8_t> token(static_cast<std::size_t>(program->chunks));
   const Buffer buffer = token;
   Request with = request;
   with.in = with.out = {&buffer, 1};
   return perform(with, by);
-}
-
-/// The transport that reaches `peer`, and its number there.
-transport::Transport& Group::link_to(Rank peer, Rank& there) const {
-  const auto index = static_cast<std::size_t>(peer);
-  const bool here = hosts_.host[index] == cross_rank();
-  there = here ? hosts_.local[index] : peer;
-  return here ? *parts_.connections.local : *parts_.connections.network;
-}
-
-Status Group::run_message(const Request& request, Deadline by, PreparedCall& call) {
-  call.operation.sequence = 0;
-  activity_->begin(call.operation);
-  Rank there = 0;
-  transport::Transport& link = link_to(request.root, there);
-  const Buffer& data = request.in.front();
-  const std::span bytes(static_cast<std::byte*>(data.data), data.bytes());
-  const TimePoint start = now();
-  STORMO_RETURN_IF_ERROR(request.kind == OperationKind::kSend
-                             ? link.send(there, call.form, bytes, by)
-                             : link.recv(there, call.form, bytes, by));
-  record(Lane::kCommunication, call.operation, start, now());
-  activity_->end();
-  return {};
 }
 
 Status Group::run_collective(const Request& request, Deadline by, PreparedCall& call) {
@@ -152,13 +131,16 @@ Status Group::run_collective(const Request& request, Deadline by, PreparedCall& 
   const LocalRange needed = call.posted_whole ? call.sources : LocalRange{0, local_size()};
   if (local_size() > 1) STORMO_RETURN_IF_ERROR(wait_for(needed, by));
   const TimePoint met = now();
+  if (local_size() > 1) record(Lane::kWait, call.operation, start, met);
   if (weighted) weigh_scales(request, call, weight_of_all);
   if (call.posted_whole) {
     inline_.finish(request, needed, call.operands);
+  } else if (call.can_be_cut && memory_.is_in_pieces()) {
+    activity_->end();
+    return run_in_pieces(request, by, *call.program);
   } else {
     STORMO_RETURN_IF_ERROR(run_program(request, by, call));
   }
-  if (local_size() > 1) record(Lane::kWait, call.operation, start, met);
   record(Lane::kCommunication, call.operation, met, now());
   const bool waited = late || parts_.connections.host_group->waited();
   if (call.posted_whole && !waited && call.operands.user == nullptr) {
@@ -178,13 +160,14 @@ Status Group::post(const Request& request, PreparedCall& call) {
   mine.posting().weight = request.weight;
   mine.posting().operation = words_of(call.operation);
   mine.posting().next_time = Posting::NextTime::kNoProposal;
+  mine.posting().in_pieces = false;
   if (call.posted_whole) {
     inline_.post(request, call.posted_bytes);
   } else {
     call.operands.tag = tag;
     STORMO_RETURN_IF_ERROR(
         in_place(request.kind)
-            ? memory_.post_in_place(request, rank(), *call.program, call.operands)
+            ? memory_.post_in_place(request, rank(), *call.program, call.can_be_cut, call.operands)
             : memory_.post_parts(request, rank(), size(), *call.program, call.operands));
   }
   // last, with the flag on the same line: peers that look for the flag would take the line away
@@ -257,13 +240,37 @@ void Group::weigh_scales(const Request& request, PreparedCall& call, double weig
 /// What this rank does with the memory of its peers, it does in here.
 Status Group::run_program(const Request& request, Deadline by, PreparedCall& call) {
   transport::HostGroup& host = *parts_.connections.host_group;
-  if (!host.fence().enter()) return {Code::kCancelled, "the group of this host has failed"};
-  memory_.find_others(request, call.operands);
-  const Status outcome =
-      outcome_of([&] { return execute(*call.program, call.operands, executor_, by); });
+  if (!host.fence().enter()) return host.why_closed();
+  Status outcome = memory_.find_others(request, call.operands);
+  if (outcome.ok()) {
+    outcome = outcome_of([&] { return execute(*call.program, call.operands, executor_, by); });
+  }
   host.fence().leave();
-  if (outcome.ok() && memory_.has_private()) memory_.copy_back(request, rank());
+  if (outcome.ok() && memory_.has_private()) {
+    memory_.copy_back(request, rank(), *call.program, call.operands);
+  }
   return outcome;
+}
+
+/// The pieces of a large private buffer go through the Arena one after the other. Each is an
+/// operation of its own: it begins when all have copied their piece, and has so taken the last one.
+Status Group::run_in_pieces(const Request& request, Deadline by, const Program& program) {
+  const MemoryMap::Measured measured = memory_.begin_pieces();
+  const Buffer& whole = request.in.front();
+  const std::size_t width = size_of(whole.dtype);
+  Request r = request;
+  for (std::int64_t begin = 0; begin < whole.count;) {
+    Buffer piece = whole;
+    piece.data = static_cast<std::byte*>(whole.data) + static_cast<std::size_t>(begin) * width;
+    piece.count =
+        std::min(whole.count - begin, static_cast<std::int64_t>(MemoryMap::kPiece / width));
+    r.in = r.out = {&piece, 1};
+    if (!piece_.fits(r)) STORMO_RETURN_IF_ERROR(prepare(r, piece_, &program));
+    STORMO_RETURN_IF_ERROR(run_collective(r, by, piece_));
+    begin += piece.count;
+  }
+  memory_.end_pieces(measured, request);
+  return {};
 }
 
 /// Between hosts every rank passes its terms to the next one before an exclusive scan: from then on
@@ -273,21 +280,14 @@ Status Group::shift_right(const Request& request, Deadline by) {
     const auto* data = static_cast<const std::byte*>(b.data);
     std::vector<std::byte> copy(data, data + b.bytes());
     const Buffer kept{copy.data(), b.count, b.dtype};
+    const auto pass = [&](OperationKind kind, const Buffer& buffer, Rank peer) {
+      return run_message({.kind = kind, .in = {&buffer, 1}, .out = {&buffer, 1}, .root = peer}, by,
+                         Mailbox::Channel::kShift);
+    };
     if (rank() + 1 < size()) {
-      STORMO_RETURN_IF_ERROR(perform({.kind = OperationKind::kSend,
-                                      .in = {&kept, 1},
-                                      .out = {&kept, 1},
-                                      .root = rank() + 1,
-                                      .tag = request.tag},
-                                     by));
+      STORMO_RETURN_IF_ERROR(pass(OperationKind::kSend, kept, rank() + 1));
     }
-    if (rank() == 0) continue;
-    STORMO_RETURN_IF_ERROR(perform({.kind = OperationKind::kReceive,
-                                    .in = {&b, 1},
-                                    .out = {&b, 1},
-                                    .root = rank() - 1,
-                                    .tag = request.tag},
-                                   by));
+    if (rank() > 0) STORMO_RETURN_IF_ERROR(pass(OperationKind::kReceive, b, rank() - 1));
   }
   return {};
 }
@@ -298,7 +298,13 @@ Status Group::give_up(const Operation& operation, Status outcome) {
   if (outcome.code() != Code::kMismatch && !parts_.health->failed()) {
     outcome = outcome.within(fmt::format("rank {} (host {}), {}", rank(), parts_.host, text));
   }
-  Status cause = parts_.job_watch ? parts_.job_watch->report(outcome) : outcome;
+  Status cause = outcome;
+  if (parts_.job_watch) {
+    const bool message = is_message(operation.kind);
+    cause = parts_.job_watch->report(
+        outcome,
+        {.group = message ? messages_name() : parts_.name, .size = size(), .operation = operation});
+  }
   parts_.health->fail(cause);
   // the caller may use its buffers again as soon as it has the outcome
   parts_.connections.host_group->fence().close();
@@ -317,7 +323,7 @@ Status Group::status() const {
 }
 
 void Group::record(Lane lane, const Operation& operation, TimePoint start, TimePoint end) {
-  if (sink_ != nullptr) sink_->record(event_of(operation, lane, rank(), start, end));
+  if (Sink* const sink = sink_) sink->record(event_of(operation, lane, rank(), start, end));
 }
 
 }  // namespace stormo::comm

@@ -2,10 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <stormo/transport/store/store_keeper.h>
+
 namespace stormo::comm {
 namespace {
 
-constexpr Duration kGoodbye = std::chrono::seconds(2);
+/// How long a rank that leaves waits for what is pending.
+constexpr Duration kPatience = std::chrono::seconds(2);
+
+Status ended_by_leaving() {
+  return {Code::kCancelled, "the group was left before the operation was complete"};
+}
 
 }  // namespace
 
@@ -16,26 +23,30 @@ Group::Group(Parts parts)
       inline_(*parts_.connections.host_group),
       memory_(*parts_.connections.host_group) {
   if (parts_.activities == nullptr) parts_.activities = std::make_shared<Activities>();
-  activity_ = parts_.activities->add(parts_.name, parts_.rank);
+  activity_ = parts_.activities->add(parts_.name, parts_.rank, size());
+  message_activity_ = parts_.activities->add(messages_name(), parts_.rank, size());
   transport::HostGroup& host = *parts_.connections.host_group;
   executor_ = {parts_.connections.network.get(), [&host](Deadline by) { return host.sync(by); },
                &workspace_};
+  if (size() > 1) mailbox_ = make_mailbox();
 }
 
 Group::~Group() {
   if (!process_.is_here()) {
     // the parent's connections, and threads that are not here: kept for good, and reachable for
     // leak checkers
-    static auto* const kept = new std::vector<Parts>;
-    kept->push_back(std::move(parts_));
+    static auto* const kept = new std::vector<std::pair<Parts, std::unique_ptr<Mailbox>>>;
+    kept->emplace_back(std::move(parts_), std::move(mailbox_));
     return;
   }
   if (finalized_) return;
-  if (parts_.name.empty()) {
-    parts_.health->fail({Code::kCancelled, "the group was destroyed"});
-  } else {
-    parts_.connections.host_group->leave();  // the job goes on
+  if (!parts_.name.empty()) {  // the job goes on
+    static_cast<void>(leave());
+    return;
   }
+  parts_.health->fail({Code::kCancelled, "the group was destroyed"});
+  finalized_ = true;  // functions that are called at the end of messages may submit nothing
+  if (mailbox_) mailbox_->end();
 }
 
 Status Group::refuse_child() const {
@@ -50,7 +61,9 @@ void Group::set_section(std::string_view text) {
 }
 
 std::uint64_t Group::bytes_sent() const {
-  return parts_.connections.network ? parts_.connections.network->counters().payload_bytes_sent : 0;
+  const transport::Transport* const network = parts_.connections.network.get();
+  return (network == nullptr ? 0 : network->counters().payload_bytes_sent) +
+         (mailbox_ == nullptr ? 0 : mailbox_->bytes_sent());
 }
 
 std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
@@ -67,15 +80,58 @@ void Group::fail(Status cause) {
 Status Group::finalize(Deadline by) {
   STORMO_RETURN_IF_ERROR(check_process());
   if (finalized_) return {};
+  // meanwhile messages go on: a rank that waits for one of this rank has not called it yet
   STORMO_RETURN_IF_ERROR(run({.kind = OperationKind::kFinalize}, by));
   finalized_ = true;
+  if (mailbox_) mailbox_->end();
   parts_.connections.host_group->leave();
-  if (parts_.job_watch && parts_.name.empty()) {
-    // the process that hosts the store may already be gone: everybody has finished well
-    const Status said = parts_.job_watch->goodbye(Deadline::after(kGoodbye));
-    static_cast<void>(said);
+  remove_activities();
+  if (!parts_.job_watch) return {};
+  if (parts_.name.empty()) {
+    parts_.job_watch->end();
+  } else if (rank() == 0) {
+    const std::string names[] = {parts_.name, messages_name()};
+    parts_.job_watch->forget(names);
   }
   return {};
+}
+
+Status Group::leave() {
+  STORMO_RETURN_IF_ERROR(check_process());
+  if (finalized_) return {};
+  const Deadline by = Deadline::after(kPatience);
+  Status sent;
+  if (mailbox_ && status().ok()) sent = mailbox_->flush(by);
+  if (status().ok()) lane_.await_idle(by);
+  const Status before = status();
+  lane_.cancel_pending();
+  finalized_ = true;  // what runs now is cancelled
+  const Status told = tell_that_it_leaves();
+  parts_.taken_name.reset();
+  parts_.connections.host_group->leave();
+  if (parts_.connections.network) parts_.connections.network->fail(ended_by_leaving());
+  if (mailbox_) mailbox_->end();
+  lane_.await_idle(Deadline::never());  // its buffers are used again
+  remove_activities();
+  if (!before.ok()) return before;
+  // the others need the Store of this process until they have left
+  if (parts_.server) transport::StoreKeeper::of_process().keep(std::move(parts_.server));
+  return sent.ok() ? told : sent;
+}
+
+/// Of an operation that this rank has left: who calls it later must not use its memory.
+Status Group::cancel() {
+  parts_.connections.host_group->fence().close();
+  activity_->end();
+  return ended_by_leaving();
+}
+
+Status Group::tell_that_it_leaves() {
+  if (!parts_.job_watch) return {};
+  if (parts_.name.empty()) return parts_.job_watch->leave();
+  if (parts_.health->failed()) return {};
+  STORMO_RETURN_IF_ERROR(parts_.job_watch->leave({parts_.name, parts_.rank, size(), activity_}));
+  return parts_.job_watch->leave({messages_name(), parts_.rank, size(), message_activity_});
 }
 
 }  // namespace stormo::comm

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <stormo/base/own_process.h>
@@ -15,7 +17,10 @@
 #include <stormo/comm/group/memory_map.h>
 #include <stormo/comm/group/posting.h>
 #include <stormo/comm/group/prepared_call.h>
+#include <stormo/comm/mailbox/mailbox.h>
 #include <stormo/comm/operation/connector.h>
+#include <stormo/comm/operation/meeting.h>
+#include <stormo/comm/operation/members.h>
 #include <stormo/comm/operation/operation.h>
 #include <stormo/comm/operation/operation_lane.h>
 #include <stormo/comm/program/execute.h>
@@ -43,7 +48,10 @@ class Group final : public Communicator {
     std::shared_ptr<Connector>
         connector;  ///< makes the connections of subgroups; null: subgroups have at most one rank
     std::shared_ptr<Activities> activities;  ///< of the world and its subgroups; null: a fresh one
-    std::string name;                        ///< of a subgroup
+    std::vector<Rank> world_ranks;           ///< of a subgroup, by rank; empty: those of the world
+    std::string key;                         ///< of a subgroup: no other group of the job has it
+    std::string name;  ///< of a subgroup, for messages; no other group of the job has it
+    std::shared_ptr<const void> taken_name;  ///< of GroupNames; null: none
     /// The rules for choosing algorithms; equal on all ranks. Null: the built-in ones.
     std::shared_ptr<const Selection> selection;
   };
@@ -61,6 +69,8 @@ class Group final : public Communicator {
 
   Result<std::unique_ptr<Communicator>> subgroup(std::span<const Rank> members,
                                                  Deadline by) override;
+  Result<std::unique_ptr<Communicator>> group_of(std::span<const Rank> members,
+                                                 const std::string& name, Deadline by) override;
   Status run(const Request& request, Deadline by) override;
   Work submit(const Request& request) override;
 
@@ -73,8 +83,12 @@ class Group final : public Communicator {
   void set_section(std::string_view text) override;
   std::uint64_t bytes_sent() const override;
   std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const override;
-  void set_sink(Sink* sink) override { sink_ = sink; }
+  void set_sink(Sink* sink) override;
   Status finalize(Deadline by) override;
+  Status leave() override;
+  /// How long an operation may take whose caller gives no deadline, once those submitted before it
+  /// are complete: then the group fails. At first without limit. Any thread.
+  void set_timeout(Duration timeout) { timeout_ = timeout; }
   /// For calls that are no operations of the group, but in which this rank waits for others: who
   /// looks for stalls sees what is recorded there. `rank`: its number among those that make them.
   std::shared_ptr<Activity> add_activity(std::string name, Rank rank) {
@@ -104,7 +118,24 @@ class Group final : public Communicator {
   /// OK in the process that made the group; an error in a forked child.
   Status check_process() const { return process_.is_here() ? Status() : refuse_child(); }
   Status refuse_child() const;
+  /// By which its messages are told from its collectives.
+  std::string messages_name() const {
+    return parts_.name.empty() ? "messages" : "messages of " + parts_.name;
+  }
+  /// The group has ended: what tells others what this rank does says nothing of it any more.
+  void remove_activities() {
+    parts_.activities->remove(*activity_);
+    parts_.activities->remove(*message_activity_);
+  }
+  /// What the job watch tells others of this group when this rank leaves it.
+  Status tell_that_it_leaves();
+  Status check_can_connect(std::string_view call) const;
+  Rank world_rank(Rank rank) const {
+    return parts_.world_ranks.empty() ? rank : parts_.world_ranks[static_cast<std::size_t>(rank)];
+  }
   Result<Connections> connect(const Membership& membership, Deadline by);
+  Result<std::unique_ptr<Communicator>> make_group(std::span<const Rank> members,
+                                                   const GroupToConnect& group, Deadline by);
   static bool has_turns(const Request& request) {
     return in_place(request.kind) && request.in.size() > Posting::kMaxBuffers;
   }
@@ -113,6 +144,11 @@ class Group final : public Communicator {
                             request.kind == OperationKind::kFinalize ||
                             request.kind == OperationKind::kSubgroup;
     return is_barrier && cross_size() > 1 && request.in.empty();
+  }
+  /// Of an operation that begins now.
+  Deadline limit(Deadline by = Deadline::never()) const {
+    const Duration timeout = timeout_;
+    return by.is_never() && timeout != Duration::max() ? Deadline::after(timeout) : by;
   }
   /// The time, if anybody wants to know; else zero.
   TimePoint now() const {
@@ -123,9 +159,7 @@ class Group final : public Communicator {
   Status perform(const Request& request, Deadline by);
   Status perform_in_turns(const Request& request, Deadline by);
   Status perform_with_token(const Request& request, Deadline by);
-  Status run_message(const Request& request, Deadline by, PreparedCall& call);
   Status run_collective(const Request& request, Deadline by, PreparedCall& call);
-  transport::Transport& link_to(Rank peer, Rank& there) const;
   Status shift_right(const Request& request, Deadline by);
   Status post(const Request& request, PreparedCall& call);
   Status wait_for(LocalRange whose, Deadline by);
@@ -133,15 +167,25 @@ class Group final : public Communicator {
   Result<double> total_weight(const Request& request, Deadline by);
   void weigh_scales(const Request& request, PreparedCall& call, double weight_of_all) const;
   Status run_program(const Request& request, Deadline by, PreparedCall& call);
+  Status run_in_pieces(const Request& request, Deadline by, const Program& program);
   Status give_up(const Operation& operation, Status outcome);
+  Status cancel();
   void record(Lane lane, const Operation& operation, TimePoint start, TimePoint end);
 
+  // message.cc: messages go beside the collectives
+  Status check_message(const Request& request) const;
+  Work submit_message(const Request& request);
+  Status run_message(const Request& request, Deadline by,
+                     Mailbox::Channel channel = Mailbox::Channel::kUser);
+  std::unique_ptr<Mailbox> make_mailbox();
+
   // prepare.cc: what is found once for calls of the same form
-  Status prepare(const Request& request, PreparedCall& call);
-  Status prepare_collective(const Request& request, PreparedCall& call);
+  Status prepare(const Request& request, PreparedCall& call, const Program* of_whole = nullptr);
+  Status prepare_collective(const Request& request, PreparedCall& call, const Program* of_whole);
+  Status choose_program(const Request& request, PreparedCall& call);
   void describe_operands(const Request& request, PreparedCall& call) const;
   Result<Choice> choice_for(const Request& request, std::uint64_t bytes) const;
-  Result<const Program*> program_for(const Request& request, std::uint64_t bytes);
+  Result<const Program*> program_for(const Request& request, Choice choice);
   Result<Program> compile_for(const Request& request, const Choice& choice) const;
 
   const OwnProcess process_;
@@ -149,6 +193,7 @@ class Group final : public Communicator {
   HostMap hosts_;
   HostLayout host_layout_;
   std::array<PreparedCall, kNumOperationKinds> prepared_;
+  PreparedCall piece_;    ///< of a large private buffer
   PreparedCall weights_;  ///< of the sum of weights before an average between hosts
   InlinePayload inline_;
   MemoryMap memory_;
@@ -163,16 +208,20 @@ class Group final : public Communicator {
   std::map<ProgramKey, Program> programs_;
   std::uint64_t sequence_ = 0;
   bool ended_early_ = false;  ///< the last operation, before every rank of this host called it
-  Sink* sink_ = nullptr;
-  bool finalized_ = false;
+  std::atomic<Sink*> sink_{nullptr};
+  std::atomic<bool> finalized_{false};
+  std::atomic<Duration> timeout_{Duration::max()};
 
   int num_subgroups_ = 0;
+  GroupNames names_;
 
   std::shared_ptr<Activity> activity_;
+  std::shared_ptr<Activity> message_activity_;
   mutable std::mutex mutex_;
   Status first_cause_;  // guarded by mutex_
 
-  OperationLane lane_;  // last: its thread uses everything above
+  std::unique_ptr<Mailbox> mailbox_;  // null in a group of one; its threads use what is above
+  OperationLane lane_;                // last: its thread uses everything above
 };
 
 }  // namespace stormo::comm

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <stormo/comm/group/posting.h>
 
@@ -23,6 +24,28 @@ bool has_outcome(const Request& r, Rank me) {
   return r.kind != OperationKind::kReduce || r.root == me;
 }
 
+/// Calls f(buffer, first element, elements) for what peers may use of buffers in place.
+template <class F>
+void for_shared(const Program& program, const Operands& operands, F&& f) {
+  if (program.unshared.empty()) {
+    operands.layout.for_pieces({0, operands.layout.count()}, f);
+    return;
+  }
+  for (plan::ChunkId c = 0; c < program.chunks; ++c) {
+    if (program.unshared[static_cast<std::size_t>(c)]) continue;
+    operands.layout.for_pieces(operands.partition.of(c, Area::kOut), f);
+  }
+}
+
+/// Copies elements [begin, begin + n) of a buffer to the same place of another one, or of itself.
+void copy_elements(void* to, const void* from, std::int64_t begin, std::int64_t n,
+                   std::size_t width) {
+  if (to == from || n == 0) return;
+  const std::size_t before = static_cast<std::size_t>(begin) * width;
+  std::memcpy(static_cast<std::byte*>(to) + before, static_cast<const std::byte*>(from) + before,
+              static_cast<std::size_t>(n) * width);
+}
+
 /// A rank's share of a private buffer from which on the kernel's copy is the faster way on some
 /// processors, and on all that are known (docs/adr/0005-private-buffers.md).
 constexpr std::size_t kDirectFrom = 16 << 10;
@@ -35,7 +58,7 @@ constexpr std::size_t kOutAt = 1;
 constexpr std::size_t kScratchAt = 2;
 // all_to_all with counts: bytes from the input's beginning to the block of each rank of this host
 constexpr std::size_t kBlocksAt = 3;
-static_assert(kBlocksAt + transport::HostRegion::kMaxRanks <= Posting::kMaxBuffers);
+static_assert(kBlocksAt + transport::HostRegion::kMaxRanks + 1 <= Posting::kMaxBuffers);
 
 }  // namespace
 
@@ -54,23 +77,31 @@ Status MemoryMap::reserve(Block& block, std::size_t bytes) {
                       bytes)};
 }
 
-/// Copies are the faster way for little, the kernel for much; in between time will tell.
-void MemoryMap::decide_copies(const Request& request) {
+/// Copies are the faster way for little. For much it is the kernel, unless it can be copied in
+/// pieces. Else time will tell.
+void MemoryMap::decide_copies(const Request& request, bool can_be_cut) {
   direct_from_ = host_.threads() ? 0 : std::numeric_limits<std::size_t>::max();
-  if (host_.threads() || !host_.reached_by_all()) return;
+  if (host_.threads()) return;
+  Posting& mine = Posted(host_, host_.rank()).posting();
   const auto n = static_cast<std::size_t>(host_.size());
-  direct_from_ = kAlwaysDirectFrom * n;
-  std::size_t most = 0;
-  const auto look_at = [&](std::span<const Buffer> buffers) {
-    for (const Buffer& b : buffers) most = std::max(most, needs_copy(b) ? b.bytes() : 0);
-  };
-  look_at(request.in);
-  if (!in_place(request.kind)) look_at(request.out);
-  if (most < kDirectFrom * n) return;
-  trial_ = &trials_[{request.kind, static_cast<int>(std::bit_width(most))}];
-  if (!trial_->copies()) direct_from_ = kDirectFrom * n;
-  Posted(host_, host_.rank()).posting().next_time =
-      trial_->proposes_copies() ? Posting::NextTime::kCopy : Posting::NextTime::kFetch;
+  if (host_.reached_by_all()) {
+    if (!can_be_cut) direct_from_ = kAlwaysDirectFrom * n;
+    std::size_t most = 0;
+    const auto look_at = [&](std::span<const Buffer> buffers) {
+      for (const Buffer& b : buffers) most = std::max(most, needs_copy(b) ? b.bytes() : 0);
+    };
+    look_at(request.in);
+    if (!in_place(request.kind)) look_at(request.out);
+    if (most < kDirectFrom * n) return;
+    CopyOrFetch& trial = trials_[{request.kind, static_cast<int>(std::bit_width(most))}];
+    measured_.trial = &trial;
+    if (!trial.copies()) direct_from_ = kDirectFrom * n;
+    mine.next_time = trial.proposes_copies() ? Posting::NextTime::kCopy : Posting::NextTime::kFetch;
+    if (!trial.copies()) return;
+  }
+  if (!can_be_cut) return;
+  mine.in_pieces = true;
+  direct_from_ = 0;  // the whole needs no copy
 }
 
 bool MemoryMap::needs_copy(const Buffer& buffer) const {
@@ -78,11 +109,11 @@ bool MemoryMap::needs_copy(const Buffer& buffer) const {
 }
 
 Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& program,
-                                Operands& operands) {
+                                bool can_be_cut, Operands& operands) {
   transport::Arena& arena = host_.arena();
-  trial_ = nullptr;
+  measured_ = {};
   has_private_ = std::ranges::any_of(request.in, [&](const Buffer& b) { return is_private(b); });
-  if (has_private_) decide_copies(request);
+  if (has_private_) decide_copies(request, can_be_cut);
   const TimePoint start = now();
   const bool shared = program.shares_in || program.shares_out;
   const auto copied = [&](const Buffer& b) { return shared && needs_copy(b); };
@@ -97,16 +128,22 @@ Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& 
   for (const Buffer& b : request.in) {
     auto* data = static_cast<std::byte*>(b.data);
     if (copied(b)) {
-      if (contributes(request, me) && b.count > 0) std::memcpy(next, data, b.bytes());
-      data = next;
+      if (program.unshared.empty()) data = next;
+      mine_.push_back(next);
       next += padded(b);
+    } else {
+      mine_.push_back(data);
     }
-    mine_.push_back(data);
     memory.out.push_back(address_of(data));
-    if (shared) *offsets++ = arena.offset_of(data);
+    if (shared) *offsets++ = arena.offset_of(mine_.back());
   }
   memory.in = memory.out;
-  posting_ = now() - start;
+  if (copies > 0 && contributes(request, me)) {
+    for_shared(program, operands, [&](std::size_t b, std::int64_t begin, std::int64_t n) {
+      copy_elements(mine_[b], request.in[b].data, begin, n, size_of(operands.dtype));
+    });
+  }
+  measured_.posting = now() - start;
   return {};
 }
 
@@ -117,9 +154,9 @@ Status MemoryMap::post_parts(const Request& request, Rank me, int size, const Pr
   RankMemory& memory = operands.memory[static_cast<std::size_t>(host_.rank())];
   const Buffer in = request.in.empty() ? Buffer{} : request.in.front();
   const Buffer out = request.out.empty() ? Buffer{} : request.out.front();
-  trial_ = nullptr;
+  measured_ = {};
   has_private_ = is_private(in) || is_private(out);
-  if (has_private_) decide_copies(request);
+  if (has_private_) decide_copies(request, /*can_be_cut=*/false);
   const TimePoint start = now();
   // a part stands where it would be in the whole
   const auto before = static_cast<std::uintptr_t>(operands.partition.part_begin(me, size)) * width;
@@ -156,7 +193,7 @@ Status MemoryMap::post_parts(const Request& request, Rank me, int size, const Pr
   if (program.shares_out) offsets[kOutAt] = arena.offset_of(real_out) - before_out;
   if (program.uses_scratch) offsets[kScratchAt] = arena.offset_of(scratch_.data);
   if (pairs) post_blocks(request, operands, me, size);
-  posting_ = now() - start;
+  measured_.posting = now() - start;
   return {};
 }
 
@@ -165,16 +202,62 @@ void MemoryMap::post_blocks(const Request& request, Operands& operands, Rank me,
   if (request.counts.empty()) return;  // equal blocks: everybody can tell
   auto* begins = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room()) + kBlocksAt;
   const Rank first_here = me - host_.rank();
-  for (int local = 0; local < host_.size(); ++local) {
+  for (int local = 0; local <= host_.size(); ++local) {  // and the end of the last one
     begins[local] =
         static_cast<std::uint64_t>(operands.partition.part_begin(first_here + local, size)) *
         size_of(operands.dtype);
   }
 }
 
-void MemoryMap::find_others(const Request& request, Operands& operands) {
-  met_ = now();
-  proposal_ = Posted(host_, 0).posting().next_time;
+bool MemoryMap::is_in_pieces() const {
+  bool any = false;
+  for (int r = 0; r < host_.size(); ++r) any |= Posted(host_, r).posting().in_pieces;
+  return any;
+}
+
+MemoryMap::Measured MemoryMap::begin_pieces() {
+  meet();
+  return measured_;
+}
+
+void MemoryMap::end_pieces(const Measured& whole, const Request& request) {
+  measured_ = whole;
+  if (measured_.trial != nullptr) judge_copies(request);
+}
+
+/// All follow the first one who proposes something.
+void MemoryMap::meet() {
+  if (measured_.trial == nullptr) return;
+  measured_.met = now();
+  for (int r = 0; r < host_.size(); ++r) {
+    const Posting::NextTime proposal = Posted(host_, r).posting().next_time;
+    if (proposal == Posting::NextTime::kNoProposal) continue;
+    measured_.copies_next = proposal == Posting::NextTime::kCopy;
+    return;
+  }
+}
+
+/// The lengths of blocks are their senders' and their receivers': only here both are known.
+Status MemoryMap::check_blocks(const Request& request, const Operands& operands) const {
+  if (request.kind != OperationKind::kAllToAll || request.counts.empty()) return {};
+  const Rank me = operands.partition.me(), first_here = me - host_.rank();
+  for (int local = 0; local < host_.size(); ++local) {
+    const auto* const begins =
+        reinterpret_cast<const std::uint64_t*>(Posted(host_, local).room()) + kBlocksAt;
+    const std::uint64_t sent =
+        (begins[host_.rank() + 1] - begins[host_.rank()]) / size_of(operands.dtype);
+    const Rank from = first_here + local;
+    const std::int64_t expected = request.out_counts[static_cast<std::size_t>(from)];
+    if (std::cmp_equal(sent, expected)) continue;
+    return {Code::kMismatch, fmt::format("rank {} sends {} elements to rank {}, which expects {}",
+                                         from, sent, me, expected)};
+  }
+  return {};
+}
+
+Status MemoryMap::find_others(const Request& request, Operands& operands) {
+  meet();
+  STORMO_RETURN_IF_ERROR(check_blocks(request, operands));
   for (int r = 0; r < host_.size(); ++r) {
     if (r == host_.rank()) continue;
     const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, r).room());
@@ -197,29 +280,29 @@ void MemoryMap::find_others(const Request& request, Operands& operands) {
         static_cast<std::uintptr_t>(operands.partition.part_begin(operands.partition.me(), 0)) *
             size_of(operands.dtype);
   }
+  return {};
 }
 
-void MemoryMap::copy_back(const Request& request, Rank me) {
-  const bool brings = !in_place(request.kind) || has_outcome(request, me);
-  for (std::size_t b = 0; brings && b < request.out.size(); ++b) {
-    const Buffer& buffer = request.out[b];
-    if (mine_[b] != buffer.data && buffer.count > 0) {
-      std::memcpy(buffer.data, mine_[b], buffer.bytes());
-    }
+void MemoryMap::copy_back(const Request& request, Rank me, const Program& program,
+                          const Operands& operands) {
+  const auto copy = [&](std::size_t b, std::int64_t begin, std::int64_t n) {
+    copy_elements(request.out[b].data, mine_[b], begin, n, size_of(operands.dtype));
+  };
+  if (!in_place(request.kind)) {
+    for (std::size_t b = 0; b < request.out.size(); ++b) copy(b, 0, request.out[b].count);
+  } else if (has_outcome(request, me)) {
+    for_shared(program, operands, copy);
   }
-  if (trial_ != nullptr) judge_copies(request);
+  if (measured_.trial != nullptr) judge_copies(request);
 }
 
 void MemoryMap::judge_copies(const Request& request) {
-  const std::chrono::duration<double> took = posting_ + (now() - met_);
+  const std::chrono::duration<double> took = measured_.posting + (now() - measured_.met);
   std::size_t bytes = 0;
   for (const auto& list : {request.in, request.out}) {
     for (const Buffer& b : list) bytes += b.bytes();
   }
-  const bool copies_next = proposal_ == Posting::NextTime::kNoProposal
-                               ? trial_->proposes_copies()
-                               : proposal_ == Posting::NextTime::kCopy;
-  trial_->record_time(took.count() / static_cast<double>(bytes), copies_next);
+  measured_.trial->record_time(took.count() / static_cast<double>(bytes), measured_.copies_next);
 }
 
 }  // namespace stormo::comm

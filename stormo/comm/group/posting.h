@@ -28,6 +28,7 @@ struct Posting {
   double weight = 1;
   OperationWords operation{};
   NextTime next_time = NextTime::kNoProposal;
+  bool in_pieces = false;  ///< this rank copies a large private buffer piece by piece
 
   static constexpr std::size_t kRoom = transport::HostRegion::kBoardBytes - 64;
   /// Data up to this size are posted as a whole, which saves a second barrier. Where ranks share

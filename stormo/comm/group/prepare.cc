@@ -33,23 +33,26 @@ void PreparedCall::keep_for(const Request& request) {
   if (!some.empty()) dtype_ = some.front().dtype;
 }
 
-Status Group::prepare(const Request& request, PreparedCall& call) {
+/// `of_whole`: the program of the operation of which `request` is a piece.
+Status Group::prepare(const Request& request, PreparedCall& call, const Program* of_whole) {
   call.forget();
   call.operation = describe(request, size());
   call.form = fingerprint(call.operation);
-  if (!is_message(request.kind)) STORMO_RETURN_IF_ERROR(prepare_collective(request, call));
+  STORMO_RETURN_IF_ERROR(prepare_collective(request, call, of_whole));
   call.keep_for(request);
   return {};
 }
 
-Status Group::prepare_collective(const Request& request, PreparedCall& call) {
-  call.posted_whole = posts_whole(request);
+Status Group::prepare_collective(const Request& request, PreparedCall& call,
+                                 const Program* of_whole) {
+  call.posted_whole = of_whole == nullptr && posts_whole(request);
+  call.can_be_cut = false;
   if (call.posted_whole) {
     call.posted_bytes = inline_.contribution(request);
     call.sources = inline_.sources(request);
   } else {
-    const std::uint64_t bytes = call.operation.count * size_of(call.operation.dtype);
-    STORMO_ASSIGN_OR_RETURN(call.program, program_for(request, bytes));
+    call.program = of_whole;
+    if (of_whole == nullptr) STORMO_RETURN_IF_ERROR(choose_program(request, call));
     describe_operands(request, call);
   }
   call.operands.kernel = kernel_of(call.operation.dtype);
@@ -59,6 +62,15 @@ Status Group::prepare_collective(const Request& request, PreparedCall& call) {
   call.operands.local_rank = local_rank();
   call.operands.memory.resize(static_cast<std::size_t>(local_size()));
   call.operands.scales.assign(static_cast<std::size_t>(local_size()), each);
+  return {};
+}
+
+Status Group::choose_program(const Request& request, PreparedCall& call) {
+  const std::uint64_t bytes = call.operation.count * size_of(call.operation.dtype);
+  STORMO_ASSIGN_OR_RETURN(const Choice choice, choice_for(request, bytes));
+  STORMO_ASSIGN_OR_RETURN(call.program, program_for(request, choice));
+  call.can_be_cut = cross_size() == 1 && choice.builder->by_rank && request.in.size() == 1 &&
+                    bytes > MemoryMap::kPiece;
   return {};
 }
 
@@ -97,8 +109,7 @@ Result<Choice> Group::choice_for(const Request& request, std::uint64_t bytes) co
   return choice;
 }
 
-Result<const Program*> Group::program_for(const Request& request, std::uint64_t bytes) {
-  STORMO_ASSIGN_OR_RETURN(Choice choice, choice_for(request, bytes));
+Result<const Program*> Group::program_for(const Request& request, Choice choice) {
   if (in_one_pass(request)) choice = {};
   const Rank root = plan::has_root(goal_of(request.kind)) ? request.root : 0;
   const ProgramKey key{request.kind, root, choice};

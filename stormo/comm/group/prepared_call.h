@@ -23,6 +23,7 @@ struct PreparedCall {
   std::uint64_t posted_bytes = 0;    ///< then: bytes of the largest contribution
   LocalRange sources;                ///< then: the ranks whose contributions this rank needs
   const Program* program = nullptr;  ///< else
+  bool can_be_cut = false;           ///< one large buffer, of which pieces add up as the whole does
   Operands operands;
 
   /// This object now belongs to the form of `request`; fits() compares requests with it.

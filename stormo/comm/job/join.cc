@@ -7,13 +7,13 @@
 
 #include <stormo/base/version.h>
 #include <stormo/comm/group/group.h>
-#include <stormo/comm/job/host_rendezvous.h>
+#include <stormo/comm/job/joining.h>
 #include <stormo/comm/job/refusal_lines.h>
-#include <stormo/comm/job/rendezvous_file.h>
 #include <stormo/comm/job/store_connector.h>
 #include <stormo/transport/memory/address_space.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/shm/host_exchange.h>
+#include <stormo/transport/store/store_of_rank.h>
 
 namespace stormo::comm {
 namespace {
@@ -22,25 +22,23 @@ using transport::Rendezvous;
 
 class Joining {
  public:
-  Joining(Rendezvous r, std::string version)
-      : r_(std::move(r)),
+  Joining(std::unique_ptr<TicketExchange> tickets, Rendezvous r, Deadline by, std::string version)
+      : tickets_(std::move(tickets)),
+        r_(std::move(r)),
         version_(version.empty() ? fmt::format("{} (protocol {})", kVersion, kProtocolVersion)
                                  : std::move(version)),
-        by_(Deadline::after(r_.join_timeout)) {}
+        by_(by) {}
 
   Result<std::unique_ptr<Communicator>> run() {
     if (r_.local_size > 1) STORMO_RETURN_IF_ERROR(transport::check_file_limit());
-    STORMO_ASSIGN_OR_RETURN(
-        auto arena,
-        transport::Arena::create({.capacity_bytes = transport::arena_capacity(r_.local_size)}));
-    arena_ = &transport::Arena::immortal(std::move(arena));  // tensors may outlive the group
+    STORMO_ASSIGN_OR_RETURN(arena_,
+                            transport::Arena::of_process(transport::arena_capacity(r_.local_size)));
     health_ = std::make_shared<transport::Health>();
     activities_ = std::make_shared<Activities>();
     activities_->set_section("joining the group");
-    if (r_.store.empty() && r_.rendezvous_file.empty() && r_.host_rendezvous_name.empty())
-      return alone();
+    if (r_.store.empty() && tickets_ == nullptr) return alone();
     STORMO_RETURN_IF_ERROR(reach_store());
-    const Status joined = join_others();
+    const Status joined = name_who_is_absent(join_others());
     if (!joined.ok()) return job_watch_->report(joined).within(identity() + " joining the group");
     STORMO_RETURN_IF_ERROR(group_->barrier(by_));
     group_->set_section("");
@@ -71,22 +69,17 @@ class Joining {
   Status reach_store() {
     if (r_.serve_store) {
       STORMO_RETURN_IF_ERROR(serve_store());
-    } else if (!r_.rendezvous_file.empty()) {
-      STORMO_RETURN_IF_ERROR(use(read_rendezvous_file(r_.rendezvous_file, by_)));
-    } else if (!r_.host_rendezvous_name.empty()) {
-      STORMO_RETURN_IF_ERROR(
-          use(read_host_rendezvous(r_.host_rendezvous_folders, r_.host_rendezvous_name, by_)));
+    } else if (tickets_ != nullptr) {
+      STORMO_ASSIGN_OR_RETURN(const RendezvousTicket ticket, tickets_->receive(by_));
+      r_.store = ticket.store;
+      r_.secret = ticket.secret;
     }
     if (r_.secret.empty()) {
       return invalid_argument(
           "the job's store asks for the job's secret, and this rank has none (STORMO_SECRET_FD): "
           "start it with 'stormo run', and let wrapper programs leave that descriptor open");
     }
-    auto client = transport::StoreClient::connect(
-        {.address = r_.store,
-         .secret = r_.secret,
-         .prefix = r_.epoch == 0 ? "" : fmt::format("epoch {}/", r_.epoch)},
-        by_);
+    auto client = open_session();
     if (!client.ok())
       return client.status().within(identity() + " reaching the job's store" + source_of_address());
     STORMO_ASSIGN_OR_RETURN(job_watch_,
@@ -95,36 +88,44 @@ class Joining {
                                              .size = r_.size,
                                              .identity = identity(),
                                              .heartbeat_timeout = r_.heartbeat_timeout,
+                                             .on_stopped = r_.on_stopped,
                                              .activities = activities_,
                                              .stall_limits = {r_.stall_warning, r_.stall_timeout},
-                                             .flight_file = r_.flight_file},
+                                             .flight_file = r_.flight_file,
+                                             .rank_0_serves = rank_0_serves()},
                                             by_));
     return {};
   }
 
-  Status use(Result<RendezvousTicket> ticket) {
-    STORMO_RETURN_IF_ERROR(ticket.status());
-    r_.store = ticket->store;
-    r_.secret = ticket->secret;
-    return {};
+  /// The job's Store, as it does where Stormo's launcher has not started the ranks. Those of a
+  /// cluster know its address and secret without a ticket.
+  bool rank_0_serves() const { return tickets_ != nullptr || r_.source == "tf_config"; }
+
+  Result<std::unique_ptr<transport::StoreClient>> open_session() {
+    const transport::StoreClient::Options options{
+        .address = r_.store,
+        .secret = r_.secret,
+        .prefix = r_.epoch == 0 ? "" : fmt::format("epoch {}/", r_.epoch)};
+    if (!rank_0_serves()) return transport::StoreClient::connect(options, by_);
+    const bool waits = r_.serve_store || r_.on_stopped == transport::OnStopped::kWait;
+    return transport::connect_to_rank(
+        {.rank = 0, .silence = waits ? Duration::zero() : r_.heartbeat_timeout}, options, by_);
   }
 
   /// For messages.
   std::string source_of_address() const {
-    if (r_.serve_store || r_.rendezvous_file.empty()) return {};
-    return fmt::format(" at {}, which {} names (remove that file if it is of an earlier job)",
-                       r_.store.text, r_.rendezvous_file);
+    if (r_.serve_store || tickets_ == nullptr || tickets_->source().empty()) return {};
+    return fmt::format(" at {}{}", r_.store.text, tickets_->source());
   }
 
   /// Rank 0 of a job that a foreign launcher started.
   Status serve_store() {
     transport::StoreServer::Options options{.listen = r_.store.text, .ports = r_.ports};
     if (r_.secret.empty()) r_.secret = transport::Secret::random();
-    if (!r_.host_rendezvous_name.empty()) {
-      STORMO_ASSIGN_OR_RETURN(host_rendezvous_, HostRendezvous::open(r_.host_rendezvous_folders,
-                                                                     r_.host_rendezvous_name));
-      options.listen = "unix:" + host_rendezvous_->socket_path();
-    } else if (r_.store.empty()) {
+    if (tickets_ != nullptr) {
+      STORMO_ASSIGN_OR_RETURN(options.listen, tickets_->listen());
+    }
+    if (options.listen.empty()) {
       STORMO_ASSIGN_OR_RETURN(const std::string host, transport::interface_address(r_.interface));
       options.listen = "tcp:" + transport::to_string(transport::HostPort{host, 0});
     }
@@ -132,9 +133,7 @@ class Joining {
     options.on_refused = say_refusals("store");
     STORMO_ASSIGN_OR_RETURN(server_, transport::StoreServer::start(std::move(options)));
     r_.store = server_->address();
-    if (host_rendezvous_) return host_rendezvous_->publish({r_.store, r_.secret});
-    if (r_.rendezvous_file.empty()) return {};
-    return write_rendezvous_file(r_.rendezvous_file, {r_.store, r_.secret});
+    return tickets_ == nullptr ? Status() : tickets_->publish({r_.store, r_.secret});
   }
 
   Status join_others() {
@@ -144,9 +143,7 @@ class Joining {
     STORMO_RETURN_IF_ERROR(agree_on_selection());
     STORMO_RETURN_IF_ERROR(agree_on_checksums());
     STORMO_RETURN_IF_ERROR(connect_members());
-    // all have read it
-    if (r_.serve_store && !r_.rendezvous_file.empty()) unlink(r_.rendezvous_file.c_str());
-    host_rendezvous_.reset();
+    if (r_.serve_store && tickets_ != nullptr) tickets_->end();
     parts_.rank = r_.rank;
     parts_.host = r_.host;
     parts_.health = health_;
@@ -232,6 +229,19 @@ class Joining {
     return {};
   }
 
+  /// A wait that ended without success, also by the end of somebody else's: the first rank that
+  /// has never been here is its cause, if there is one.
+  Status name_who_is_absent(Status waited) {
+    if (waited.code() != Code::kDeadlineExceeded && waited.code() != Code::kPeerLost) return waited;
+    constexpr Duration kLook = std::chrono::milliseconds(200);
+    for (Rank r = 0; r < r_.size; ++r) {
+      const auto claimed = store().get(fmt::format("rank/{}", r), Deadline::after(kLook));
+      if (claimed.status().code() == Code::kDeadlineExceeded) return missing(r);
+      if (!claimed.ok()) return waited;
+    }
+    return waited;
+  }
+
   Status missing(Rank r) const {
     return {Code::kDeadlineExceeded,
             fmt::format("rank {} of {} has not joined within {} s; did it start?", r, r_.size,
@@ -251,6 +261,7 @@ class Joining {
 
   transport::StoreClient& store() { return job_watch_->store(); }
 
+  const std::unique_ptr<TicketExchange> tickets_;
   Rendezvous r_;
   const std::string version_;
   const Deadline by_;
@@ -259,7 +270,6 @@ class Joining {
   /// The job watch, which tells of them, starts before the group and may outlive it.
   std::shared_ptr<Activities> activities_;
   std::unique_ptr<transport::StoreServer> server_;
-  std::unique_ptr<HostRendezvous> host_rendezvous_;
   std::shared_ptr<JobWatch> job_watch_;
   Group::Parts parts_;
   std::unique_ptr<Group> group_;
@@ -267,8 +277,14 @@ class Joining {
 
 }  // namespace
 
+Result<std::unique_ptr<Communicator>> join_through(std::unique_ptr<TicketExchange> tickets,
+                                                   const transport::Rendezvous& r, Deadline by,
+                                                   std::string version) {
+  return Joining(std::move(tickets), r, by, std::move(version)).run();
+}
+
 Result<std::unique_ptr<Communicator>> join(const transport::Rendezvous& r, std::string version) {
-  return Joining(r, std::move(version)).run();
+  return join_through(exchange_of(r), r, Deadline::after(r.join_timeout), std::move(version));
 }
 
 }  // namespace stormo::comm

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <stormo/comm/job/refusal_lines.h>
+#include <stormo/comm/operation/meeting.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/shm/host_exchange.h>
-#include <stormo/transport/shm/shm_transport.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::comm {
@@ -21,12 +21,12 @@ StoreConnector::StoreConnector(std::shared_ptr<JobWatch> job_watch,
 Result<Connections> StoreConnector::connect(const Membership& m, Deadline by) {
   Connections made;
   STORMO_ASSIGN_OR_RETURN(transport::HostParts host, join_on_host(m, by));
-  if (m.local_size() > 1) {
-    made.local = transport::make_shm_transport(m.local_rank, host.region, host.cores, health_);
-  }
+  host.on_stopped = rendezvous_.on_stopped;
   made.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
   if (m.ranks_per_host.size() > 1) {
-    STORMO_ASSIGN_OR_RETURN(made.network, reach_hosts(m, by));
+    STORMO_ASSIGN_OR_RETURN(transport::TcpConnections tcp, reach_hosts(m, by));
+    made.network = std::move(tcp.transport);
+    made.lines = {std::move(tcp.others), rendezvous_.checksum, rendezvous_.heartbeat_timeout};
   }
   return made;
 }
@@ -37,17 +37,24 @@ Result<transport::HostParts> StoreConnector::join_on_host(const Membership& m, D
   if (m.local_rank == 0) {
     STORMO_ASSIGN_OR_RETURN(auto listener, transport::HostListener::open());
     STORMO_RETURN_IF_ERROR(store().set(key, listener->ticket(), by));
-    auto host = listener->host(m.local_size(), arena_, by);
+    auto host = listener->host(m.local_size(), arena_, by, health_.get());
     // all have entered, so nobody will read it any more
     if (host.ok()) STORMO_RETURN_IF_ERROR(store().erase(key, by));
     return host;
   }
-  STORMO_ASSIGN_OR_RETURN(const std::string ticket, store().get(key, by));
-  return transport::join_host(ticket, m.local_rank, m.local_size(), arena_, by);
+  STORMO_ASSIGN_OR_RETURN(const std::string ticket, read(key, by));
+  return transport::join_host(ticket, m.local_rank, m.local_size(), arena_, by, health_.get());
 }
 
-Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const Membership& m,
-                                                                          Deadline by) {
+/// What another member sets.
+Result<std::string> StoreConnector::read(const std::string& key, Deadline by) {
+  STORMO_ASSIGN_OR_RETURN(auto value,
+                          value_of(store(), key, by, [this] { return health_->status(); }));
+  if (value) return *std::move(value);
+  return Status(Code::kDeadlineExceeded, fmt::format("nobody has set '{}' in the Store", key));
+}
+
+Result<transport::TcpConnections> StoreConnector::reach_hosts(const Membership& m, Deadline by) {
   std::string address = store().local_address();
   if (!rendezvous_.interface.empty()) {
     STORMO_ASSIGN_OR_RETURN(address, transport::interface_address(rendezvous_.interface));
@@ -69,10 +76,10 @@ Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const 
   const Rank first_here = m.rank - m.local_rank;
   for (Rank r = 0; r < m.size(); ++r) {
     if (r >= first_here && r < first_here + m.local_size()) continue;
-    STORMO_ASSIGN_OR_RETURN(std::string peer, store().get(key(r), by));
+    STORMO_ASSIGN_OR_RETURN(std::string peer, read(key(r), by));
     options.peers.push_back({r, std::move(peer)});
   }
-  auto made = transport::make_tcp_transport(std::move(options), std::move(listener), by);
+  auto made = transport::connect_tcp(std::move(options), std::move(listener), by);
   // the others answer only when they have read the addresses of all
   if (made.ok()) STORMO_RETURN_IF_ERROR(store().erase(key(m.rank), by));
   return made;

@@ -7,6 +7,7 @@
 #include <stormo/comm/watch/job_watch.h>
 #include <stormo/transport/memory/arena.h>
 #include <stormo/transport/store/rendezvous.h>
+#include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::comm {
 
@@ -18,10 +19,12 @@ class StoreConnector final : public Connector {
   StoreConnector(std::shared_ptr<JobWatch> job_watch, transport::Rendezvous rendezvous,
                  transport::Arena& arena, std::shared_ptr<transport::Health> health);
   Result<Connections> connect(const Membership& membership, Deadline by) override;
+  transport::KeyValues& values() override { return store(); }
 
  private:
   Result<transport::HostParts> join_on_host(const Membership& m, Deadline by);
-  Result<std::unique_ptr<transport::Transport>> reach_hosts(const Membership& m, Deadline by);
+  Result<transport::TcpConnections> reach_hosts(const Membership& m, Deadline by);
+  Result<std::string> read(const std::string& key, Deadline by);
   transport::StoreClient& store() { return job_watch_->store(); }
 
   std::shared_ptr<JobWatch> job_watch_;

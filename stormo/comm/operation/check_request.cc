@@ -86,7 +86,10 @@ class Checker {
 
   void check_peer() {
     const bool message = is_message(r_.kind);
-    if (message && (r_.root < 0 || r_.root >= size_ || r_.root == rank_)) {
+    const bool from_any = r_.kind == OperationKind::kReceive && r_.root == kAnyRank;
+    if (from_any && size_ == 1) {
+      complain("nobody else is in this group, from whom something could come");
+    } else if (message && !from_any && (r_.root < 0 || r_.root >= size_ || r_.root == rank_)) {
       complain(fmt::format("rank {} has no peer {} in a group of {}", rank_, r_.root, size_));
     } else if (!message && (r_.root < 0 || r_.root >= size_)) {
       complain(fmt::format("root {} of {} ranks", r_.root, size_));

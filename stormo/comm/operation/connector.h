@@ -1,14 +1,17 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include <stormo/base/clock.h>
+#include <stormo/base/descriptor.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
 #include <stormo/transport/shm/host_group.h>
+#include <stormo/transport/store/key_values.h>
 #include <stormo/transport/transport.h>
 
 namespace stormo::comm {
@@ -25,19 +28,30 @@ struct Membership {
   int local_size() const { return ranks_per_host[static_cast<std::size_t>(cross_rank)]; }
 };
 
+/// How messages to other hosts go.
+struct MessageLines {
+  /// Of each rank of another host, one that is connected, and authenticated by both ends.
+  std::map<Rank, Descriptor> sockets = {};
+  bool checksum = false;  ///< the same on all ranks
+  /// A peer whose kernel acknowledges nothing for this time is lost; zero: the kernel decides.
+  Duration silence{0};
+};
+
 /// The connections of one member of a group.
 struct Connections {
   std::unique_ptr<transport::HostGroup> host_group;
-  std::unique_ptr<transport::Transport> local;    ///< messages in this host; null if alone on it
-  std::unique_ptr<transport::Transport> network;  ///< messages to other hosts; null on one host
+  std::unique_ptr<transport::Transport> network;  ///< for collectives; null on one host
+  MessageLines lines = {};
 };
 
 /// Makes the connections of a group. Every member calls connect() with the same name and members;
-/// it blocks until all members are connected, at most until `by`.
+/// it blocks until all members are connected, at most until `by`. Thread-safe.
 class Connector {
  public:
   virtual ~Connector() = default;
   virtual Result<Connections> connect(const Membership& membership, Deadline by) = 0;
+  /// Where members meet before they connect.
+  virtual transport::KeyValues& values() = 0;
 };
 
 }  // namespace stormo::comm

@@ -110,7 +110,8 @@ std::string to_text(const Operation& o) {
     case OperationKind::kSend:
       return fmt::format("send to {} ({}, tag {})", o.root, elements, o.tag);
     case OperationKind::kReceive:
-      return fmt::format("recv from {} ({}, tag {})", o.root, elements, o.tag);
+      return fmt::format("recv from {} ({}, tag {})",
+                         o.root == kAnyRank ? "any" : std::to_string(o.root), elements, o.tag);
     case OperationKind::kSubgroup:
       return fmt::format("subgroup #{} (members hash to {:08x})", o.sequence, o.tag);
     case OperationKind::kBarrier:

@@ -35,6 +35,13 @@ void take_short_turns() {
   static_cast<void>(::syscall(SYS_sched_setattr, 0, &wanted, 0u));
 }
 
+Status cancelled() { return {Code::kCancelled, "the group has ended"}; }
+
+constexpr Duration kIdleLook = std::chrono::milliseconds(1);
+
+/// The lane at the end of whose operation this thread calls functions.
+thread_local const OperationLane* ending = nullptr;
+
 }  // namespace
 
 OperationLane::~OperationLane() {
@@ -49,33 +56,56 @@ OperationLane::~OperationLane() {
     queue_->stopping = true;
   }
   queue_->changed.notify_all();
-  if (queue_->thread.joinable()) queue_->thread.join();
-  for (Item& item : queue_->items) {
-    item.operation->complete({Code::kCancelled, "the group has ended"});
+  for (std::thread& t : queue_->threads) t.join();
+  cancel_pending();
+}
+
+bool OperationLane::await_idle(Deadline by) const {
+  while (state_.load(std::memory_order_acquire) != 0) {
+    if (by.expired()) return false;
+    std::this_thread::sleep_for(kIdleLook);
   }
+  return true;
+}
+
+/// Functions of the user are called, which may submit.
+void OperationLane::cancel_pending() {
+  std::deque<Item> items;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    items.swap(queue_->items);
+    state_.fetch_sub(kOneQueued * static_cast<std::uint32_t>(items.size()),
+                     std::memory_order_acq_rel);
+  }
+  for (Item& item : items) item.operation->complete(cancelled());
 }
 
 // It either sees the lane free or already sleeps: the lock decides.
 void OperationLane::wake_thread() {
   { const std::lock_guard lock(queue_->mutex); }
-  queue_->changed.notify_all();
+  queue_->changed.notify_one();
 }
 
 Work OperationLane::submit(Body body) {
   auto operation = std::make_shared<PendingOperation>();
   {
     const std::lock_guard lock(queue_->mutex);
+    if (queue_->stopping) return Work::completed(cancelled());
     queue_->items.push_back({std::move(body), operation});
     state_.fetch_add(kOneQueued, std::memory_order_release);
-    if (!queue_->thread.joinable()) {
-      queue_->thread = std::thread([this] {
-        take_short_turns();
-        loop();
-      });
-    }
+    if (queue_->threads.empty() || (ending == this && queue_->num_free == 0)) start_thread();
   }
-  queue_->changed.notify_all();
+  queue_->changed.notify_one();
   return Work(std::move(operation));
+}
+
+/// Under the lock.
+void OperationLane::start_thread() {
+  queue_->threads.emplace_back([this] {
+    take_short_turns();
+    loop();
+  });
+  ++queue_->num_free;
 }
 
 void OperationLane::loop() {
@@ -95,8 +125,14 @@ void OperationLane::loop() {
     Status outcome = outcome_of(item.body);
     // free for the next one before anybody learns that this one is complete
     state_.fetch_sub(kRunning, std::memory_order_release);
-    item.operation->complete(std::move(outcome));
     lock.lock();
+    --queue_->num_free;
+    lock.unlock();
+    ending = this;
+    item.operation->complete(std::move(outcome));
+    ending = nullptr;
+    lock.lock();
+    ++queue_->num_free;
   }
 }
 

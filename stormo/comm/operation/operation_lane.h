@@ -22,7 +22,8 @@ namespace stormo::comm {
 
 /// Runs operations one at a time, in the order submitted. They run on the caller's thread when
 /// nothing is pending and the call is blocking, else on a thread of the lane, which is started when
-/// first needed. An exception of an operation becomes its status.
+/// first needed. An exception of an operation becomes its status. A function that is called at the
+/// end of an operation may submit others and wait for them: another thread runs those.
 class OperationLane {
  public:
   using Body = std::function<Status()>;
@@ -33,6 +34,10 @@ class OperationLane {
   ~OperationLane();
 
   Work submit(Body body);
+  /// Waits until nothing runs or is pending, at most until `by`; whether that is so.
+  bool await_idle(Deadline by) const;
+  /// Operations that have not begun complete with `Code::kCancelled`.
+  void cancel_pending();
   /// Runs `body` on the caller's thread if nothing is running or pending; else returns nullopt.
   template <class F>
   std::optional<Status> run_if_idle(F&& body) {
@@ -51,14 +56,16 @@ class OperationLane {
     Body body;
     std::shared_ptr<PendingOperation> operation;
   };
-  /// What the lane's thread shares with those who submit.
+  /// What the lane's threads share with those who submit.
   struct Queue {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<Item> items;
     bool stopping = false;
-    std::thread thread;
+    std::vector<std::thread> threads;  // one, unless functions of operations have submitted others
+    int num_free = 0;                  // threads that are in no such function
   };
+  void start_thread();
   void wake_thread();
   void loop();
 

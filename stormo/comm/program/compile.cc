@@ -32,6 +32,7 @@ class Compiler {
       }
     }
     keep_own_input();
+    find_unshared();
     return std::move(program_);
   }
 
@@ -44,10 +45,13 @@ class Compiler {
   bool is_raw(Rank r, ChunkId c) const { return !written_.contains({r, c}); }
 
   /// Where a chunk is read now; notes which of my memories others see.
-  Place source(Rank r, ChunkId c) { return noted(r, area_of(schedule_, r, c, is_raw(r, c)), me_); }
-  Place target(Rank r, ChunkId c) { return noted(r, area_of(schedule_, r, c, false), me_); }
-  Place noted(Rank owner, Area area, Rank user) {
+  Place source(Rank r, ChunkId c) {
+    return noted(r, c, area_of(schedule_, r, c, is_raw(r, c)), me_);
+  }
+  Place target(Rank r, ChunkId c) { return noted(r, c, area_of(schedule_, r, c, false), me_); }
+  Place noted(Rank owner, ChunkId c, Area area, Rank user) {
     if (owner == me_) {
+      if (area == Area::kOut) (user == me_ ? used_here_ : used_by_peers_).insert(c);
       program_.shares_in |= area == Area::kIn && user != me_;
       program_.shares_out |= area == Area::kOut && user != me_;
       program_.uses_scratch |= area == Area::kScratch;
@@ -61,8 +65,10 @@ class Compiler {
   /// never read kStaging.
   void note_peers(const Transfer& t, Area read, bool writes) {
     if (!is_local(t)) return;
-    if (t.from == me_) noted(me_, read, t.to);
-    if (writes && t.to == me_) noted(me_, area_of(schedule_, me_, t.chunk, false), t.from);
+    if (t.from == me_) noted(me_, t.chunk, read, t.to);
+    if (writes && t.to == me_) {
+      noted(me_, t.chunk, area_of(schedule_, me_, t.chunk, false), t.from);
+    }
   }
 
   /// Whether ranks of this host wait for each other must not depend on what this rank did: all
@@ -296,10 +302,19 @@ class Compiler {
     if (ends_in_barrier && !scales) program_.steps.push_back({.kind = Instruction::Kind::kSync});
   }
 
+  void find_unshared() {
+    if (std::ranges::any_of(used_here_, [&](ChunkId c) { return used_by_peers_.contains(c); }))
+      return;
+    for (ChunkId c = 0; c < schedule_.chunks; ++c) {
+      program_.unshared.push_back(!used_by_peers_.contains(c));
+    }
+  }
+
   const Schedule& schedule_;
   const Rank me_;
   const HostMap& hosts_;
   Program program_;
+  std::set<ChunkId> used_here_, used_by_peers_;  // of this rank's kOut
   bool synchronized_ = true;  // nobody of this host has done anything since the last barrier
   std::set<std::pair<Rank, ChunkId>> written_;
 };
@@ -352,6 +367,8 @@ Program compile_scan(int ranks, Rank me, bool exclusive) {
     step.destinations.push_back({r, Area::kOut});
   }
   program.steps = {std::move(step), {.kind = Instruction::Kind::kSync}};
+  program.unshared.assign(static_cast<std::size_t>(ranks), false);
+  program.unshared[static_cast<std::size_t>(me)] = true;
   return program;
 }
 

@@ -85,6 +85,9 @@ struct Program {
   bool shares_in = false;
   bool shares_out = false;
   bool uses_scratch = false;
+  /// By chunk: whether no peer reads or writes it in this rank's kOut. Empty if this rank uses
+  /// there what peers use. Else this rank uses these chunks only, and peers the others only.
+  std::vector<bool> unshared;
   bool exclusive = false;  ///< kPrefix leaves out the rank's own term
   bool operator==(const Program&) const = default;
 };

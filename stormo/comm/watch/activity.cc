@@ -51,11 +51,11 @@ std::vector<Activity::Record> Activity::records() const {
   return kept;
 }
 
-std::shared_ptr<Activity> Activities::add(std::string group, Rank rank) {
+std::shared_ptr<Activity> Activities::add(std::string group, Rank rank, int size) {
   auto activity = std::make_shared<Activity>();
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [](const Entry& e) { return e.activity.expired(); });
-  entries_.push_back({std::move(group), rank, activity});
+  entries_.push_back({std::move(group), rank, size, activity});
   return activity;
 }
 
@@ -81,12 +81,19 @@ std::string Activities::section() const {
   return section_;
 }
 
+void Activities::remove(const Activity& activity) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(entries_,
+                [&](const Entry& entry) { return entry.activity.lock().get() == &activity; });
+}
+
 std::vector<Activities::Group> Activities::groups() const {
   const std::lock_guard lock(mutex_);
   std::vector<Group> groups;
   for (const Entry& entry : entries_) {
     auto activity = entry.activity.lock();
-    if (activity != nullptr) groups.push_back({entry.group, entry.rank, std::move(activity)});
+    if (activity == nullptr) continue;
+    groups.push_back({entry.group, entry.rank, entry.size, std::move(activity)});
   }
   return groups;
 }
@@ -95,7 +102,7 @@ std::vector<Activities::Call> Activities::running() const {
   std::vector<Call> calls;
   for (const Group& group : groups()) {
     const Activity::Record last = group.activity->last();
-    if (last.running()) calls.push_back({group.name, last.operation});
+    if (last.running()) calls.push_back({group.name, group.size, last.operation, last.began});
   }
   return calls;
 }
@@ -129,7 +136,7 @@ std::uint64_t Activities::changes_locked() const {
     const auto activity = entry.activity.lock();
     if (activity == nullptr) continue;
     const Activity::Record last = activity->last();
-    sum += last.began + 3 * last.ended;
+    sum += last.began + 3 * last.ended + activity->progress();
   }
   return sum;
 }

@@ -17,9 +17,9 @@
 
 namespace stormo::comm {
 
-/// The operations of a rank in one group: the current one and the last ones before it. The thread
-/// that runs operations writes it, without locks, because this happens in every operation. Any
-/// thread may read it; this is done for reports of failures.
+/// The operations of a rank in one group: the current one and the last ones before it. Whoever runs
+/// the operations writes it, one thread at a time and without locks, because this happens in every
+/// operation. Any thread may read it; this is done for reports of failures.
 class Activity {
  public:
   static constexpr std::size_t kKept = 64;
@@ -53,6 +53,12 @@ class Activity {
     slot.ended.store(slot.began.load(std::memory_order_relaxed), kRelease);
   }
 
+  /// For progress that is neither the begin nor the end of what is recorded: a message is complete
+  /// that no caller waits for. Any thread.
+  void note_progress() { progress_.fetch_add(1, std::memory_order_relaxed); }
+  /// How often that was noted.
+  std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+
   /// The last operation begun; if there was none, a default Record that has ended.
   Record last() const;
   /// The last kKept operations, oldest first.
@@ -74,6 +80,7 @@ class Activity {
   // A sequence lock over the ring: twice the number of operations begun, odd while one is written.
   std::atomic<std::uint64_t> version_{0};
   std::uint64_t place_ = 0;  // the writer's own
+  std::atomic<std::uint64_t> progress_{0};
   std::array<Slot, kKept> slots_{};
 };
 
@@ -81,7 +88,7 @@ class Activity {
 struct Pace {
   bool started = false;     ///< the first step is over, in which programs load and compile
   Duration slowest_step{};  ///< of those after the first
-  Duration idle{};          ///< since it last began or ended an operation or named a section
+  Duration idle{};          ///< since its last progress: an operation, a message or a section
 };
 
 /// The activities of a rank in all of its groups. Thread-safe.
@@ -89,8 +96,10 @@ class Activities {
  public:
   /// Adds a group and returns its Activity, which the group's thread writes. It is listed as long
   /// as the pointer is held. `group`: its name, empty for the world. `rank`: this rank's number in
-  /// it.
-  std::shared_ptr<Activity> add(std::string group, Rank rank);
+  /// it. `size`: its number of ranks, 0 where that is not known.
+  std::shared_ptr<Activity> add(std::string group, Rank rank, int size = 0);
+  /// The group has ended: it is not listed any more.
+  void remove(const Activity& activity);
   /// Sets what the program is doing between operations: "step 12 forward". Sections that begin with
   /// "step" and a number are steps; "start" means that steps will follow.
   void set_section(std::string_view text);
@@ -100,7 +109,9 @@ class Activities {
   /// An operation under way in the group of that name.
   struct Call {
     std::string group;
+    int size = 0;  ///< ranks of the group; 0: not known
     Operation operation;
+    std::uint64_t began = 0;  ///< tells it from an equal one before it
     bool operator==(const Call&) const = default;
   };
   std::vector<Call> running() const;
@@ -108,10 +119,12 @@ class Activities {
   struct Group {
     std::string name;
     Rank rank = 0;
+    int size = 0;
     std::shared_ptr<const Activity> activity;
   };
   std::vector<Group> groups() const;
-  /// A counter that changes when an operation or section begins or an operation ends.
+  /// A counter that changes when an operation or section begins, an operation ends, or an Activity
+  /// notes progress.
   std::uint64_t changes() const;
 
   /// Must be called often, by one thread. It advances the time that pace() uses, by at most kMaxGap
@@ -127,6 +140,7 @@ class Activities {
   struct Entry {
     std::string group;
     Rank rank;
+    int size;
     std::weak_ptr<const Activity> activity;
   };
   std::uint64_t changes_locked() const;

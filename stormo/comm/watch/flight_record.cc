@@ -63,11 +63,14 @@ json to_json(const std::vector<ThreadState>& threads) {
 json to_json(const Activities::Group& group, bool whole, const TickScale& scale) {
   const Activity::Record last = group.activity->last();
   const bool none = last.began == 0;
-  json out = {
-      {"group", group.name},        {"rank", group.rank},
-      {"collectives", last.place},  {"last", none ? "no operation yet" : to_text(last.operation)},
-      {"running", last.running()},  {"message", is_message(last.operation.kind)},
-      {"peer", last.operation.root}};
+  json out = {{"group", group.name},
+              {"rank", group.rank},
+              {"size", group.size},
+              {"collectives", last.place},
+              {"last", none ? "no operation yet" : to_text(last.operation)},
+              {"running", last.running()},
+              {"message", is_message(last.operation.kind)},
+              {"peer", last.operation.root}};
   if (!whole) return out;
   out["operations"] = json::array();
   for (const Activity::Record& r : group.activity->records()) {
@@ -110,6 +113,7 @@ Result<protocol::RankReport> parse_rank_report(std::string_view text) {
       protocol::GroupReport& g = report.groups.emplace_back();
       group.at("group").get_to(g.group);
       group.at("rank").get_to(g.rank);
+      group.at("size").get_to(g.size);
       group.at("collectives").get_to(g.place);
       group.at("last").get_to(g.operation);
       group.at("running").get_to(g.running);

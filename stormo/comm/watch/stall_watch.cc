@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include <stormo/comm/watch/flight_record.h>
 #include <stormo/comm/watch/stacks.h>
@@ -111,8 +112,14 @@ void StallWatch::follow_calls(Duration awake, const Pace& pace) {
     const Activity::Record last = group.activity->last();
     if (!last.running()) continue;
     const Operation& o = last.operation;
-    calls.push_back(
-        {group.name, group.rank, last.place, to_text(o), true, is_message(o.kind), o.root});
+    calls.push_back({.group = group.name,
+                     .rank = group.rank,
+                     .size = group.size,
+                     .place = last.place,
+                     .operation = to_text(o),
+                     .running = true,
+                     .is_message = is_message(o.kind),
+                     .peer = o.root});
     const auto known = std::ranges::find_if(
         waiting_, [&](const Waiting& w) { return w.group == group.name && w.began == last.began; });
     if (known != waiting_.end()) {
@@ -183,11 +190,12 @@ void StallWatch::look(const Look& asked) {
   Look next = asked;
   const std::string stage = asked.final ? fmt::format("end {}", asked.waiting.attempts) : "warning";
   const std::string key = fmt::format(
-      "stall/{}/{} {}/{}", asked.wait.in.group, asked.wait.in.place,
+      "{}/{} {}/{}", key_of_group("stall", asked.wait.in.group), asked.wait.in.place,
       asked.wait.in.is_message ? fmt::format("message of {}", options_.rank) : "", stage);
   next.waiting.warned = true;
   if (asked.final) ++next.waiting.attempts;
   const Result<bool> mine = claim(key);
+  if (mine.status().code() == Code::kCancelled) return;  // this rank has ended its session
   if (!mine.ok()) {
     const Status why =
         mine.status().within(fmt::format("{} waits in {}, and the job's store says nothing",
@@ -203,9 +211,11 @@ void StallWatch::look(const Look& asked) {
   std::vector<protocol::RankReport> reports = ask({}, nullptr);
   find_silent(reports);
   const protocol::Stall stall = protocol::find_stall(asked.wait, reports);
-  if (stall.age < asked.limit) {  // somebody that it waits for is still getting on
+  const bool waits =
+      asked.final && !stall.silent.empty() && options_.on_stopped == transport::OnStopped::kWait;
+  if (waits || stall.age < asked.limit) {  // somebody that it waits for is still getting on
     static_cast<void>(store_.erase(key, Deadline::after(kStoreCall)));
-    return look_again(asked, std::max(kLookAgain, asked.limit - stall.age));
+    return look_again(asked, waits ? kAttempt : std::max(kLookAgain, asked.limit - stall.age));
   }
   if (asked.final) {
     end_job(stall);
@@ -235,10 +245,19 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
   std::vector<protocol::RankReport> reports;
   static_cast<void>(store_.set(kInquiryKey, text, Deadline::after(kStoreCall)));
   const Deadline by = Deadline::after(inquiry.whole ? kWholeAnswers : kBriefAnswers);
+  std::vector<LeftRank> left;
+  if (options_.left) left = options_.left();
   for (Rank r = 0; r < options_.size; ++r) {
+    // who has left is in no group, and missing in none
+    if (std::ranges::find(left, r, &LeftRank::rank) != left.end()) {
+      reports.push_back({.rank = r, .answered = true});
+      continue;
+    }
     const std::string key = fmt::format("answer/{}/{}", id, r);
+    // at the end of the job nobody waits for those that said nothing before
     const bool silent = std::ranges::find(inquiry.look_at, r) != inquiry.look_at.end();
-    const auto answer = store_.get(key, silent ? Deadline::after(kOneAnswer) : for_next_answer(by));
+    const auto answer = store_.get(
+        key, silent && inquiry.whole ? Deadline::after(kOneAnswer) : for_next_answer(by));
     auto report =
         answer.ok() ? parse_rank_report(*answer) : Result<protocol::RankReport>(answer.status());
     if (answer.ok()) static_cast<void>(store_.erase(key, Deadline::after(kStoreCall)));
@@ -252,7 +271,8 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
   return reports;
 }
 
-/// What ranks of the same host see of those that do not answer.
+/// Asks again those that do not answer: they may be late, or have left. And what ranks of the same
+/// host see of them.
 void StallWatch::find_silent(std::vector<protocol::RankReport>& reports) {
   Inquiry inquiry;
   for (protocol::RankReport& r : reports) {
@@ -260,10 +280,12 @@ void StallWatch::find_silent(std::vector<protocol::RankReport>& reports) {
   }
   if (inquiry.look_at.empty()) return;
   std::vector<std::string> records;
-  static_cast<void>(ask(inquiry, &records));
+  const std::vector<protocol::RankReport> again = ask(inquiry, &records);
   const Deadline processes_by = Deadline::after(kStoreCall);
   for (const Rank silent : inquiry.look_at) {
     protocol::RankReport& report = reports[static_cast<std::size_t>(silent)];
+    if (std::cmp_less(silent, again.size())) report = again[static_cast<std::size_t>(silent)];
+    if (report.answered) continue;
     const json process = process_of(store_, processes_, silent, processes_by);
     report.identity = fmt::format("rank {}", silent);
     if (process.is_object()) report.identity = process.value("identity", report.identity);

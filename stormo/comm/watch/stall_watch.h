@@ -14,6 +14,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/operation/operation_lane.h>
 #include <stormo/comm/watch/activity.h>
+#include <stormo/comm/watch/left_ranks.h>
 #include <stormo/comm/work.h>
 #include <stormo/protocol/stall.h>
 #include <stormo/transport/health.h>
@@ -35,8 +36,12 @@ class StallWatch {
     std::string identity;
     protocol::StallLimits limits;
     std::string flight_file;  ///< for the last operations; empty: stormo-flight.json
+    /// kWait: who does not answer may be stopped, and does not end the job.
+    transport::OnStopped on_stopped = transport::OnStopped::kEnd;
     std::shared_ptr<Activities> activities;
     std::shared_ptr<transport::Health> health;
+    /// Who has left the job in order; null: nobody.
+    std::function<std::vector<LeftRank>()> left;
     std::function<void(const Status&)> fail;  ///< ends the job on all ranks
   };
   StallWatch(transport::StoreClient& store, Options options);

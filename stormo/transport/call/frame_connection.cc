@@ -8,6 +8,15 @@
 #include <cstring>
 
 namespace stormo::transport {
+namespace {
+
+/// ECONNRESET and EPIPE depend on what the other end had not read when it closed the connection.
+Status ended(int error) {
+  const bool by_peer = error == 0 || error == ECONNRESET || error == EPIPE;
+  return io_error(by_peer ? "it closed the connection" : std::strerror(error));
+}
+
+}  // namespace
 
 short FrameConnection::poll_events() const {
   return static_cast<short>(POLLIN | (sent_ < out_.size() ? POLLOUT : 0));
@@ -17,8 +26,7 @@ Result<bool> FrameConnection::receive() {
   std::array<char, 64 << 10> buffer;
   const ssize_t n = ::recv(fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (n < 0) return io_error(std::strerror(errno));
-  if (n == 0) return io_error("it closed the connection");
+  if (n <= 0) return ended(n == 0 ? 0 : errno);
   in_.append({buffer.data(), static_cast<std::size_t>(n)});
   return true;
 }
@@ -38,7 +46,7 @@ Status FrameConnection::flush() {
         ::send(fd(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return {};
-    if (n < 0) return io_error(std::strerror(errno));
+    if (n < 0) return ended(errno);
     sent_ += static_cast<std::size_t>(n);
   }
   out_.clear();

@@ -1,7 +1,5 @@
 #include <stormo/transport/inproc/inproc.h>
 
-#include <stormo/transport/shm/shm_transport.h>
-
 namespace stormo::transport {
 
 Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health> health,
@@ -25,8 +23,7 @@ Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health
                     .arena = arenas[static_cast<std::size_t>(i)],
                     .arena_bases = bases,
                     .peer_arenas = {}};
-    ranks.push_back({health, std::make_unique<HostGroup>(std::move(parts), health),
-                     make_shm_transport(i, region, usable_cores(), health)});
+    ranks.push_back({health, std::make_unique<HostGroup>(std::move(parts), health)});
   }
   return ranks;
 }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <stormo/transport/shm/host_group.h>
-#include <stormo/transport/transport.h>
 
 namespace stormo::transport {
 
@@ -13,7 +12,6 @@ namespace stormo::transport {
 struct InprocRank {
   std::shared_ptr<Health> health;  ///< shared by all ranks of the fabric
   std::unique_ptr<HostGroup> group;
-  std::unique_ptr<Transport> transport;
 };
 
 /// Makes `n` ranks that are threads of this process, with the same algorithms and synchronisation

@@ -51,6 +51,17 @@ Arena& Arena::immortal(std::unique_ptr<Arena> arena) {
   return *kept->back();
 }
 
+Result<Arena*> Arena::of_process(std::uint64_t capacity_bytes) {
+  static Arena* made = nullptr;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (made == nullptr || made->owner_pid_ != getpid()) {
+    STORMO_ASSIGN_OR_RETURN(auto arena, create({.capacity_bytes = capacity_bytes}));
+    made = &immortal(std::move(arena));
+  }
+  return made;
+}
+
 void* Arena::allocate(std::size_t bytes) noexcept {
   if (getpid() != owner_pid_ || bytes > file_.size()) return nullptr;
   const std::uint64_t size = block_size(bytes);

@@ -42,6 +42,9 @@ class Arena {
   /// Keeps the arena until the process ends (it is never freed), because tensors in it may outlive
   /// every owner.
   static Arena& immortal(std::unique_ptr<Arena> arena);
+  /// The Arena of this process, which all of its groups of processes use: made by the first call,
+  /// whose capacity counts, and immortal. A forked child makes its own.
+  static Result<Arena*> of_process(std::uint64_t capacity_bytes);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include <stormo/base/units.h>
@@ -31,6 +33,16 @@ void* reserve_aligned(std::uint64_t bytes) {
   return first + before;
 }
 
+/// Of a file that is mapped: no other file has its number meanwhile. Times are no part of it: they
+/// change when a page is touched first.
+using FileId = std::pair<dev_t, ino_t>;
+
+Result<FileId> id_of(int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return errno_error("a peer's memory file");
+  return FileId(info.st_dev, info.st_ino);
+}
+
 }  // namespace
 
 Result<MemoryFile> MemoryFile::create(const char* name, std::uint64_t bytes) {
@@ -51,6 +63,24 @@ Result<MemoryFile> MemoryFile::map(Descriptor fd, std::uint64_t bytes) {
     return Status(Code::kRefused, "a peer's memory file is too short or could shrink");
   }
   return map_pages(std::move(fd), bytes);
+}
+
+Result<std::shared_ptr<MemoryFile>> MemoryFile::map_shared(Descriptor fd, std::uint64_t bytes) {
+  static std::mutex mutex;
+  // never destroyed: a group may be left at the end of the process
+  static auto* const all = new std::map<FileId, std::weak_ptr<MemoryFile>>;
+  STORMO_ASSIGN_OR_RETURN(const FileId id, id_of(fd.get()));
+  const std::lock_guard lock(mutex);
+  const auto known = all->find(id);
+  if (known != all->end()) {
+    auto file = known->second.lock();
+    if (file && file->size() >= bytes) return file;
+  }
+  STORMO_ASSIGN_OR_RETURN(MemoryFile file, map(std::move(fd), bytes));
+  auto shared = std::make_shared<MemoryFile>(std::move(file));
+  std::erase_if(*all, [](const auto& one) { return one.second.expired(); });
+  all->insert_or_assign(id, shared);
+  return shared;
 }
 
 Result<MemoryFile> MemoryFile::anonymous(std::uint64_t bytes) { return map_pages({}, bytes); }

@@ -21,6 +21,8 @@ class MemoryFile {
   /// Maps a file received from a peer; refused unless it is at least `bytes` long and cannot
   /// shrink.
   static Result<MemoryFile> map(Descriptor fd, std::uint64_t bytes);
+  /// The same, mapped once for all in this process who ask for this file while others have it.
+  static Result<std::shared_ptr<MemoryFile>> map_shared(Descriptor fd, std::uint64_t bytes);
   /// Private memory without a file: ranks as threads of one process.
   static Result<MemoryFile> anonymous(std::uint64_t bytes);
 

@@ -18,8 +18,12 @@ constexpr Duration kDying = std::chrono::seconds(5);
 }  // namespace
 
 Fence::Fence(std::shared_ptr<HostRegion> region, int rank,
-             std::function<void(std::string_view)> say, Duration patience)
-    : region_(std::move(region)), rank_(rank), say_(std::move(say)), patience_(patience) {
+             std::function<void(std::string_view)> say, Duration patience, OnStopped on_stopped)
+    : region_(std::move(region)),
+      rank_(rank),
+      say_(std::move(say)),
+      patience_(patience),
+      on_stopped_(on_stopped) {
   region_->cell(rank_).process = ProcessName::own();
 }
 
@@ -37,8 +41,21 @@ void Fence::keep_out(int peer, TimePoint patient_until) {
   const bool is_thread = cell.process == region_->cell(rank_).process;
   PeerProcess process(is_thread ? ProcessName{} : cell.process);
   bool is_patient = true;
+  const bool waits = on_stopped_ == OnStopped::kWait;
+  bool has_waited = false;
   // who is stopped may have been about to write, inside or, by addresses of its own, outside
-  while (!process.is_gone() && (process.is_stopped() || inside())) {
+  while (!process.is_gone() && (process.is_stopped(waits) || inside())) {
+    if (waits && process.is_stopped(waits)) {
+      if (!std::exchange(has_waited, true)) {
+        say_(fmt::format(
+            "local rank {} (pid {}) is stopped, and the group has failed: waiting until "
+            "it is continued, so that it cannot write into memory that is used again",
+            peer, cell.process.pid));
+      }
+      patient_until = std::chrono::steady_clock::now() + patience_;
+      process.wait(kLook);
+      continue;
+    }
     const bool is_late = std::chrono::steady_clock::now() >= patient_until;
     if (process.can_be_ended() && (is_late || process.is_stopped())) {
       say_(fmt::format(

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <stormo/base/clock.h>
+#include <stormo/transport/health.h>
 #include <stormo/transport/shm/host_region.h>
 
 namespace stormo::transport {
@@ -20,7 +21,7 @@ class Fence {
   /// `say` is called with a line about each peer that is killed or that stays longer than
   /// `patience`.
   Fence(std::shared_ptr<HostRegion> region, int rank, std::function<void(std::string_view)> say,
-        Duration patience = kPatience);
+        Duration patience = kPatience, OnStopped on_stopped = OnStopped::kEnd);
 
   /// False when the group is closed: this rank must then access only its own memory. Sequentially
   /// consistent with close(): either this rank sees that the group is closed, or close() sees this
@@ -37,9 +38,10 @@ class Fence {
   bool is_closed() const { return region_->closed().load(std::memory_order_seq_cst) != 0; }
 
   /// Blocks; when it returns, no other rank of the host accesses this rank's memory now or later.
-  /// Processes that are stopped, or do not leave within `patience`, are ended by SIGKILL. For
-  /// threads of this process it waits without limit. A process that this one may not signal (in
-  /// another PID namespace) may still write after `patience`; `say` then reports this.
+  /// Processes that do not leave within `patience` are ended by SIGKILL; one that is stopped at
+  /// once, or with OnStopped::kWait it is waited for until it is continued or ends. For threads of
+  /// this process it waits without limit. A process that this one may not signal (in another PID
+  /// namespace) may still write after `patience`; `say` then reports this.
   void close();
 
  private:
@@ -49,6 +51,7 @@ class Fence {
   const int rank_;
   const std::function<void(std::string_view)> say_;
   const Duration patience_;
+  const OnStopped on_stopped_;
 };
 
 }  // namespace stormo::transport

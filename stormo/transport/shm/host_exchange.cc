@@ -37,13 +37,14 @@ struct Welcome {
 };
 
 /// Until one of them is ready: its `revents` say so.
-Status wait_ready(std::span<pollfd> fds, Deadline by) {
+Status wait_ready(std::span<pollfd> fds, Deadline by, const Health* job) {
   for (;;) {
     const auto left = std::min<Duration>(by.remaining(), std::chrono::seconds(1));
     const int ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
     const int ready = poll(fds.data(), fds.size(), ms);
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return errno_error("poll");
+    if (job != nullptr && job->failed()) return job->status();
     if (by.expired()) {
       return {Code::kDeadlineExceeded, "the ranks of this host did not all arrive in time"};
     }
@@ -61,9 +62,9 @@ Status send_packet(int fd, const void* bytes, std::size_t size, std::span<const 
 
 /// Receives one packet of exactly `size` bytes and appends its descriptors.
 Status receive_packet(int fd, void* bytes, std::size_t size, std::vector<Descriptor>& descriptors,
-                      Deadline by) {
+                      Deadline by, const Health* job) {
   pollfd readable{fd, POLLIN, 0};
-  STORMO_RETURN_IF_ERROR(wait_ready({&readable, 1}, by));
+  STORMO_RETURN_IF_ERROR(wait_ready({&readable, 1}, by, job));
   const std::span<std::byte> packet(static_cast<std::byte*>(bytes), size);
   if (receive_with_descriptors(fd, packet, 0, descriptors) != static_cast<ssize_t>(size)) {
     return {Code::kPeerLost, "a rank of this host went away while memory was handed over"};
@@ -109,9 +110,9 @@ Result<HostParts> assemble(int rank, int local_size, int cores, Arena& arena,
       continue;
     }
     const auto i = static_cast<std::size_t>(r);
-    STORMO_ASSIGN_OR_RETURN(MemoryFile file,
-                            MemoryFile::map(std::move(descriptors[i + 1]), arena_bytes[i]));
-    parts.arena_bases.push_back(file.data());
+    STORMO_ASSIGN_OR_RETURN(auto file,
+                            MemoryFile::map_shared(std::move(descriptors[i + 1]), arena_bytes[i]));
+    parts.arena_bases.push_back(file->data());
     parts.peer_arenas.push_back(std::move(file));
   }
   return parts;
@@ -127,8 +128,8 @@ struct Guest {
 /// keeps nobody waiting. When all places are taken, the one that is silent longest gives way.
 class WaitingRoom {
  public:
-  WaitingRoom(int listener, std::string_view token, int local_size)
-      : listener_(listener), token_(token), local_size_(local_size) {}
+  WaitingRoom(int listener, std::string_view token, int local_size, const Health* job)
+      : listener_(listener), token_(token), local_size_(local_size), job_(job) {}
 
   /// Until all other ranks of the host have entered.
   Result<std::vector<Guest>> gather(cpu_set_t& mask, Deadline by);
@@ -142,6 +143,7 @@ class WaitingRoom {
   const int listener_;
   const std::string_view token_;
   const int local_size_;
+  const Health* const job_;
   std::vector<Guest> guests_;       // by local rank
   std::vector<Descriptor> silent_;  // oldest first
 };
@@ -158,7 +160,8 @@ bool WaitingRoom::enter(Descriptor socket, cpu_set_t& mask) {
   Entry entry{};
   std::vector<Descriptor> descriptors;
   const Deadline now = Deadline::after(Duration::zero());  // its packet is there
-  if (!receive_packet(socket.get(), &entry, sizeof entry, descriptors, now).ok()) return false;
+  if (!receive_packet(socket.get(), &entry, sizeof entry, descriptors, now, nullptr).ok())
+    return false;
   const bool known = CRYPTO_memcmp(entry.token.data(), token_.data(), token_.size()) == 0;
   if (!known || descriptors.size() != 1 || entry.local_rank <= 0 ||
       entry.local_rank >= local_size_) {
@@ -179,8 +182,9 @@ Result<std::vector<Guest>> WaitingRoom::gather(cpu_set_t& mask, Deadline by) {
   for (int missing = local_size_ - 1; missing > 0;) {
     std::vector<pollfd> fds{{listener_, POLLIN, 0}};
     for (const Descriptor& s : silent_) fds.push_back({s.get(), POLLIN, 0});
-    STORMO_RETURN_IF_ERROR(wait_ready(fds, by).within(
-        fmt::format("{} of {} ranks of this host", local_size_ - missing, local_size_)));
+    STORMO_RETURN_IF_ERROR(wait_ready(fds, by, job_)
+                               .within(fmt::format("{} of {} ranks of this host",
+                                                   local_size_ - missing, local_size_)));
     std::vector<Descriptor> still_silent;
     for (std::size_t i = 0; i < silent_.size(); ++i) {
       if (fds[i + 1].revents == 0) {
@@ -212,11 +216,11 @@ Result<std::unique_ptr<HostListener>> HostListener::open() {
 
 HostListener::~HostListener() { close(fd_); }
 
-Result<HostParts> HostListener::host(int local_size, Arena& arena, Deadline by) {
+Result<HostParts> HostListener::host(int local_size, Arena& arena, Deadline by, const Health* job) {
   STORMO_ASSIGN_OR_RETURN(HostRegion region, HostRegion::create(local_size));
   cpu_set_t mask = own_mask();
   const std::string token = ticket_.substr(ticket_.find(' ') + 1);
-  WaitingRoom room(fd_, token, local_size);
+  WaitingRoom room(fd_, token, local_size, job);
   STORMO_ASSIGN_OR_RETURN(const std::vector<Guest> guests, room.gather(mask, by));
 
   std::vector<int> descriptors{region.fd(), arena.fd()};
@@ -247,7 +251,7 @@ Result<HostParts> HostListener::host(int local_size, Arena& arena, Deadline by) 
 }
 
 Result<HostParts> join_host(const std::string& ticket, int local_rank, int local_size, Arena& arena,
-                            Deadline by) {
+                            Deadline by, const Health* job) {
   const std::size_t space = ticket.find(' ');
   if (space == std::string::npos || ticket.size() - space - 1 != 2 * kTokenBytes || space > 64) {
     return Status(Code::kCorrupt, "the socket of this host's ranks has a malformed ticket");
@@ -271,7 +275,7 @@ Result<HostParts> join_host(const std::string& ticket, int local_rank, int local
 
   Welcome welcome{};
   std::vector<Descriptor> descriptors;
-  STORMO_RETURN_IF_ERROR(receive_packet(fd.get(), &welcome, sizeof welcome, descriptors, by));
+  STORMO_RETURN_IF_ERROR(receive_packet(fd.get(), &welcome, sizeof welcome, descriptors, by, job));
   if (welcome.local_size != local_size) {
     return invalid_argument(
         fmt::format("local rank 0 counts {} ranks on this host, local rank {} "
@@ -279,11 +283,12 @@ Result<HostParts> join_host(const std::string& ticket, int local_rank, int local
                     welcome.local_size, local_rank, local_size));
   }
   std::vector<std::uint64_t> arena_bytes(static_cast<std::size_t>(local_size));
-  STORMO_RETURN_IF_ERROR(receive_packet(
-      fd.get(), arena_bytes.data(), arena_bytes.size() * sizeof(std::uint64_t), descriptors, by));
+  STORMO_RETURN_IF_ERROR(receive_packet(fd.get(), arena_bytes.data(),
+                                        arena_bytes.size() * sizeof(std::uint64_t), descriptors, by,
+                                        job));
   while (descriptors.size() < static_cast<std::size_t>(local_size) + 1) {
     char more = 0;
-    STORMO_RETURN_IF_ERROR(receive_packet(fd.get(), &more, 1, descriptors, by));
+    STORMO_RETURN_IF_ERROR(receive_packet(fd.get(), &more, 1, descriptors, by, job));
   }
   return assemble(local_rank, local_size, welcome.cores, arena, std::move(descriptors),
                   arena_bytes);

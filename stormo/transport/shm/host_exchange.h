@@ -5,6 +5,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/transport/health.h>
 #include <stormo/transport/shm/host_group.h>
 
 namespace stormo::transport {
@@ -23,9 +24,9 @@ class HostListener {
   const std::string& ticket() const { return ticket_; }
 
   /// For local rank 0: creates the host region, waits for the other local_size-1 ranks, at most
-  /// until `by`, and gives every rank the memory files of all. A peer of another user, or without
-  /// the ticket, is refused.
-  Result<HostParts> host(int local_size, Arena& arena, Deadline by);
+  /// until `by` or until the job has failed, and gives every rank the memory files of all. A peer
+  /// of another user, or without the ticket, is refused.
+  Result<HostParts> host(int local_size, Arena& arena, Deadline by, const Health* job = nullptr);
 
  private:
   HostListener(int fd, std::string ticket) : fd_(fd), ticket_(std::move(ticket)) {}
@@ -33,9 +34,9 @@ class HostListener {
   std::string ticket_;
 };
 
-/// For the other ranks: the same exchange; blocks at most until `by`.
+/// For the other ranks: the same exchange; blocks at most until `by`, or until the job has failed.
 Result<HostParts> join_host(const std::string& ticket, int local_rank, int local_size, Arena& arena,
-                            Deadline by);
+                            Deadline by, const Health* job = nullptr);
 
 /// For a host with one rank: no exchange is needed.
 Result<HostParts> lone_host(Arena& arena);

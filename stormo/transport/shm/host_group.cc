@@ -17,13 +17,19 @@ namespace {
 /// How often a waiter looks whether the rank that it waits for has left.
 constexpr Duration kLeftCheck = std::chrono::milliseconds(50);
 
+Status lost(int peer) {
+  return {Code::kPeerLost, fmt::format("rank {} of this host has left the group", peer)};
+}
+
 }  // namespace
 
 HostGroup::HostGroup(HostParts parts, std::shared_ptr<Health> health)
     : parts_(std::move(parts)),
       health_(std::move(health)),
-      fence_(parts_.region, parts_.rank,
-             [](std::string_view line) { fmt::print(stderr, "stormo: {}\n", line); }),
+      fence_(
+          parts_.region, parts_.rank,
+          [](std::string_view line) { fmt::print(stderr, "stormo: {}\n", line); }, Fence::kPatience,
+          parts_.on_stopped),
       policy_(wait_policy(parts_.region->ranks(), parts_.cores)),
       threads_(parts_.peer_arenas.empty()) {
   if (threads_) return;
@@ -37,21 +43,27 @@ HostGroup::HostGroup(HostParts parts, std::shared_ptr<Health> health)
   cell.probe = *probe_;
 }
 
-/// Everybody has arrived once, so everybody's cell says where it lives. A process identifier may
-/// name somebody else here (containers), hence the probe.
+/// A process identifier may name somebody else here (containers), hence the probe.
+HostGroup::Reach HostGroup::reach(int peer) const {
+  const Cell& cell = region()->cell(peer);
+  const auto others = static_cast<std::size_t>(peer < rank() ? peer : peer - 1);
+  const std::uint64_t mapped =
+      peer == rank() ? arena().capacity() : parts_.peer_arenas[others]->size();
+  const PeerMemory memory(address(peer, 0), mapped, cell.home);
+  std::uint64_t found = 0;
+  const std::uintptr_t at =
+      reinterpret_cast<std::uintptr_t>(address(peer, 0)) + (cell.probe_at - cell.home.arena);
+  const Status read = memory.read(&found, reinterpret_cast<const void*>(at), sizeof found);
+  return {memory, read.ok() && found == cell.probe};
+}
+
+/// Everybody has arrived once, so everybody's cell says where it lives.
 void HostGroup::reach_peers() {
   bool all = true;
   for (int r = 0; r < size(); ++r) {
-    const Cell& cell = region()->cell(r);
-    const auto others = static_cast<std::size_t>(r < rank() ? r : r - 1);
-    const std::uint64_t mapped =
-        r == rank() ? arena().capacity() : parts_.peer_arenas[others].size();
-    peers_.emplace_back(address(r, 0), mapped, cell.home);
-    std::uint64_t found = 0;
-    const std::uintptr_t at =
-        reinterpret_cast<std::uintptr_t>(address(r, 0)) + (cell.probe_at - cell.home.arena);
-    all &= peers_.back().read(&found, reinterpret_cast<const void*>(at), sizeof found).ok() &&
-           found == cell.probe;
+    const Reach reached = reach(r);
+    peers_.push_back(reached.memory);
+    all &= reached.can_read;
   }
   if (all) region()->cell(rank()).reaches_all.store(1, std::memory_order_release);
 }
@@ -86,11 +98,10 @@ Status HostGroup::await(int peer, Deadline by) {
     const Status waited = wait_for(cell.arrived, phase_, {policy, *health_, slice});
     if (waited.ok()) break;
     if (health_->failed()) return health_->status();  // its cause may be a deadline, too
-    if (fence_.is_closed()) return {Code::kCancelled, "the group of this host has failed"};
+    if (has_left(rank())) return {Code::kCancelled, "this rank has left the group"};
+    if (fence_.is_closed() && !has_arrived(peer)) return why_closed();
     if (by.expired()) STORMO_RETURN_IF_ERROR(missing());
-    if (cell.left.load(std::memory_order_acquire) != 0 && !has_arrived(peer)) {
-      return {Code::kPeerLost, fmt::format("rank {} of this host has left the group", peer)};
-    }
+    if (has_left(peer) && !has_arrived(peer)) return lost(peer);
   }
   return {};
 }
@@ -110,6 +121,13 @@ Status HostGroup::missing() const {
   if (ranks.empty()) return {};
   return {Code::kDeadlineExceeded,
           fmt::format("the deadline passed before local rank {} arrived", fmt::join(ranks, ", "))};
+}
+
+Status HostGroup::why_closed() const {
+  for (int r = 0; r < size(); ++r) {
+    if (has_left(r)) return lost(r);
+  }
+  return {Code::kCancelled, "the group of this host has failed"};
 }
 
 void HostGroup::leave() { region()->cell(rank()).left.store(1, std::memory_order_release); }

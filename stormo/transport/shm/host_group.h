@@ -22,12 +22,15 @@ struct HostParts {
   std::shared_ptr<HostRegion> region;
   Arena* arena = nullptr;               ///< of this rank; outlives the group
   std::vector<std::byte*> arena_bases;  ///< address of each rank's arena in this process
-  std::vector<MemoryFile> peer_arenas;  ///< mappings behind arena_bases, by rank but for this one;
-                                        ///< empty: the ranks are threads of one process
+  /// Mappings behind arena_bases, by rank but for this one; groups of a process share them. Empty:
+  /// the ranks are threads of one process.
+  std::vector<std::shared_ptr<MemoryFile>> peer_arenas;
+  OnStopped on_stopped = OnStopped::kEnd;
 };
 
 /// The ranks of one host, as seen by one of them: their Arenas, mapped into this process, their
-/// cells and boards, and the barrier. One thread at a time.
+/// cells and boards, and the barrier. One thread at a time runs operations; any thread may use the
+/// region and the fence, read addresses and memory, and call leave().
 ///
 /// Protocol of an operation: write note() and board(), arrive(), await_all(), read peers' boards.
 /// If peers' memory is accessed: fence().enter(), access it, arrive(), await_all(),
@@ -56,6 +59,13 @@ class HostGroup {
   const PeerMemory* memory_of(int peer) const {
     return peers_.empty() ? nullptr : &peers_[static_cast<std::size_t>(peer)];
   }
+  /// The memory of rank `peer`, which must have made its HostGroup, and whether this rank can read
+  /// it outside of the Arena. For ranks that are processes. A system call; any thread.
+  struct Reach {
+    PeerMemory memory;
+    bool can_read;
+  };
+  Reach reach(int peer) const;
   /// Whether every peer can read and write this rank's memory outside its Arena.
   bool reached_by_all();
   /// Whether the ranks are threads of one process, which can address all memory.
@@ -83,7 +93,7 @@ class HostGroup {
   void arrive();
   /// Blocks until every rank has arrived as often as this one, at most until `by`. kPeerLost when
   /// one of them has left the group; the message names it. kDeadlineExceeded names the missing
-  /// ranks. kCancelled when the fence is closed.
+  /// ranks. kCancelled when the fence is closed, or leave() is called meanwhile.
   Status await_all(Deadline by);
   /// The same for one other rank.
   Status await(int peer, Deadline by);
@@ -93,12 +103,18 @@ class HostGroup {
     arrive();
     return await_all(by);
   }
-  /// Marks this rank as finished: ranks that wait for it fail instead of waiting forever.
+  /// Marks this rank as finished: ranks that wait for it fail instead of waiting forever. What this
+  /// rank waits for on another thread ends, too.
   void leave();
+  /// Whose leaving has closed the fence (kPeerLost), or that the group has failed.
+  Status why_closed() const;
 
  private:
   void reach_peers();
   WaitPolicy policy_for(int peer) const;
+  bool has_left(int peer) const {
+    return region()->cell(peer).left.load(std::memory_order_acquire) != 0;
+  }
   Status missing() const;
 
   HostParts parts_;

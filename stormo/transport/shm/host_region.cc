@@ -20,8 +20,8 @@ std::size_t HostRegion::rings_offset(int ranks) {
 }
 
 // Fresh pages are zeros, and all-zero bytes are the initial state of every atomic in here.
-HostRegion::HostRegion(MemoryFile file, int ranks)
-    : file_(std::move(file)), ranks_(ranks), boards_(file_.data() + boards_offset(ranks)) {}
+HostRegion::HostRegion(std::shared_ptr<MemoryFile> file, int ranks)
+    : file_(std::move(file)), ranks_(ranks), boards_(file_->data() + boards_offset(ranks)) {}
 
 std::uint64_t HostRegion::size_for(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
@@ -37,18 +37,18 @@ Status HostRegion::check_ranks(int ranks) {
 Result<HostRegion> HostRegion::create(int ranks) {
   STORMO_RETURN_IF_ERROR(check_ranks(ranks));
   STORMO_ASSIGN_OR_RETURN(MemoryFile file, MemoryFile::create("stormo-host", size_for(ranks)));
-  return HostRegion(std::move(file), ranks);
+  return HostRegion(std::make_shared<MemoryFile>(std::move(file)), ranks);
 }
 
 Result<HostRegion> HostRegion::map(Descriptor fd, int ranks) {
-  STORMO_ASSIGN_OR_RETURN(MemoryFile file, MemoryFile::map(std::move(fd), size_for(ranks)));
+  STORMO_ASSIGN_OR_RETURN(auto file, MemoryFile::map_shared(std::move(fd), size_for(ranks)));
   return HostRegion(std::move(file), ranks);
 }
 
 Result<HostRegion> HostRegion::anonymous(int ranks) {
   STORMO_RETURN_IF_ERROR(check_ranks(ranks));
   STORMO_ASSIGN_OR_RETURN(MemoryFile file, MemoryFile::anonymous(size_for(ranks)));
-  return HostRegion(std::move(file), ranks);
+  return HostRegion(std::make_shared<MemoryFile>(std::move(file)), ranks);
 }
 
 std::size_t HostRegion::ring_offset(int from, int to) const {
@@ -58,11 +58,11 @@ std::size_t HostRegion::ring_offset(int from, int to) const {
 }
 
 RingHeader& HostRegion::ring_header(int from, int to) const {
-  return *reinterpret_cast<RingHeader*>(file_.data() + ring_offset(from, to));
+  return *reinterpret_cast<RingHeader*>(file_->data() + ring_offset(from, to));
 }
 
 std::byte* HostRegion::ring_bytes(int from, int to) const {
-  return file_.data() + ring_offset(from, to) + kPage;
+  return file_->data() + ring_offset(from, to) + kPage;
 }
 
 }  // namespace stormo::transport

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include <stormo/base/status.h>
@@ -20,8 +21,10 @@ struct Cell {
   alignas(64) std::atomic<std::uint32_t> left{0};  ///< 1 once the owner has left in order
   std::atomic<std::uint32_t> reaches_all{0};  ///< 1 once the owner has read memory of every peer
   std::atomic<std::uint32_t> inside{0};  ///< 1 while the owner uses memory of its peers (Fence)
-  PeerMemory::Home home;                 ///< of the owner; valid once it has arrived
-  std::uintptr_t probe_at = 0;           ///< address of `probe` in the owner; valid as `home` is
+  /// 1 once the owner has ended sends that peers may know of: it may use their memory again.
+  std::atomic<std::uint32_t> sends_ended{0};
+  PeerMemory::Home home;        ///< of the owner; valid once it has arrived
+  std::uintptr_t probe_at = 0;  ///< address of `probe` in the owner; valid as `home` is
   std::uint64_t probe = 0;
   ProcessName process;                               ///< of the owner; valid as `home` is
   alignas(64) std::atomic<std::uint32_t> closed{0};  ///< in the first cell: 1 once the group failed
@@ -47,13 +50,14 @@ class HostRegion {
 
   /// kInvalidArgument unless 1 <= ranks <= kMaxRanks.
   static Result<HostRegion> create(int ranks);
+  /// Ranks that are threads of one process share one mapping.
   static Result<HostRegion> map(Descriptor fd, int ranks);
   static Result<HostRegion> anonymous(int ranks);  ///< for threads of one process
 
   int ranks() const { return ranks_; }
-  int fd() const { return file_.fd(); }
+  int fd() const { return file_->fd(); }
   Cell& cell(int rank) const {
-    return *reinterpret_cast<Cell*>(file_.data() + static_cast<std::size_t>(rank) * kCellStride);
+    return *reinterpret_cast<Cell*>(file_->data() + static_cast<std::size_t>(rank) * kCellStride);
   }
   /// 1 once the group has failed: no rank may start to access memory of others (Fence).
   std::atomic<std::uint32_t>& closed() const { return cell(0).closed; }
@@ -78,14 +82,14 @@ class HostRegion {
  private:
   static constexpr std::size_t kCellStride =
       (sizeof(Cell) + 127) / 128 * 128;  // no pair prefetch across cells
-  HostRegion(MemoryFile file, int ranks);
+  HostRegion(std::shared_ptr<MemoryFile> file, int ranks);
   static std::size_t boards_offset(int ranks);
   static std::size_t rings_offset(int ranks);
   static std::uint64_t size_for(int ranks);
   static Status check_ranks(int ranks);
   std::size_t ring_offset(int from, int to) const;
 
-  MemoryFile file_;
+  std::shared_ptr<MemoryFile> file_;
   int ranks_ = 0;
   std::byte* boards_ = nullptr;
 };

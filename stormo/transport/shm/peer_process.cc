@@ -51,10 +51,10 @@ PeerProcess::PeerProcess(const ProcessName& name) : name_(name) {
   wait(Duration::zero());
 }
 
-bool PeerProcess::is_stopped() const {
+bool PeerProcess::is_stopped(bool or_traced) const {
   const auto state = state_of(name_.pid);
   return !is_gone_ && process_.valid() && state && state->started == name_.started &&
-         state->letter == 'T';
+         (state->letter == 'T' || (or_traced && state->letter == 't'));
 }
 
 void PeerProcess::end() {

@@ -31,8 +31,8 @@ class PeerProcess {
   bool is_gone() const { return is_gone_; }
   /// Whether this process can kill it: same user, same namespace, a kernel with pidfd (5.3).
   bool can_be_ended() const { return process_.valid(); }
-  /// Stopped by a signal (SIGSTOP, SIGTSTP).
-  bool is_stopped() const;
+  /// Stopped by a signal (SIGSTOP, SIGTSTP); `or_traced`: or by a debugger.
+  bool is_stopped(bool or_traced = false) const;
   /// SIGKILL; from then on it runs no instruction of its own.
   void end();
   /// Blocks until it has ended, for at most `at_most`.

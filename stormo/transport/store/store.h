@@ -11,6 +11,7 @@
 #include <stormo/base/status.h>
 #include <stormo/transport/net/port_range.h>
 #include <stormo/transport/net/secret.h>
+#include <stormo/transport/store/key_values.h>
 
 namespace stormo::transport {
 
@@ -64,7 +65,7 @@ class StoreServer {
 
 /// One authenticated session with the Store. Thread-safe. It has one thread, which sends
 /// heartbeats, reads replies and calls the callbacks of watches.
-class StoreClient {
+class StoreClient : public KeyValues {
  public:
   struct Options {
     StoreAddress address;
@@ -77,16 +78,14 @@ class StoreClient {
   static Result<std::unique_ptr<StoreClient>> connect(Options options, Deadline by);
   /// Without goodbye() before it, the server treats the end of the session as the death of the
   /// client.
-  virtual ~StoreClient() = default;
+  ~StoreClient() override = default;
 
   virtual Status set(std::string_view key, std::string_view value, Deadline by) = 0;
-  /// The value that the key has afterwards: `value`, or the one that was there first.
-  virtual Result<std::string> set_if_absent(std::string_view key, std::string_view value,
-                                            Deadline by) = 0;
-  /// Blocks until the key has a value, at most until `by`.
-  virtual Result<std::string> get(std::string_view key, Deadline by) = 0;
   /// Removes the key and its value, if any; a later get waits again, and watches remain.
   virtual Status erase(std::string_view key, Deadline by) = 0;
+  /// Adds `text` to the end of the key's value, which is empty before the first time; the value
+  /// that the key has afterwards. An empty text makes no key.
+  virtual Result<std::string> append(std::string_view key, std::string_view text, Deadline by) = 0;
   /// Calls `callback` on the client's thread: once if the key has a value, and on every later set.
   /// When the session is lost, the callback of on_lost() is called instead.
   virtual Status watch(std::string_view key, std::function<void(std::string_view)> callback) = 0;
@@ -100,7 +99,9 @@ class StoreClient {
   virtual void set_note_source(std::function<std::string()> source) = 0;
   /// Called once on the client's thread when the server is gone. The cause is a kPeerLost.
   virtual void on_lost(std::function<void(Status)> callback) = 0;
-  /// Ends the session in order: its will is removed.
+  /// Ends the session in order: its will is removed, and the connection and the thread end. This is
+  /// so also when `by` passes before the server has answered. Later calls fail with kCancelled, and
+  /// no callback is called any more.
   virtual Status goodbye(Deadline by) = 0;
   /// Address of this end of the connection ("10.0.0.2"), empty for Unix sockets: an address by
   /// which other hosts reach this one.

@@ -19,8 +19,10 @@ enum class StoreOp : std::uint8_t {
   kErase = 5,
   kWatch = 6,  ///< answered by events that carry its id
   kWill = 7,
-  kBeat = 8,  ///< value: note; no answer
+  kBeat = 8,  ///< value: note; answered if it has an id
   kGoodbye = 9,
+  kAppend = 10,   ///< answered by the whole value
+  kEraseIf = 11,  ///< erases the key if it has this value
 };
 
 inline constexpr std::size_t kMaxNoteBytes = 1024;
@@ -40,7 +42,7 @@ struct StoreRequest {
 };
 
 void fields(auto& visit, Like<StoreRequest> auto& r) {
-  visit("request", within(r.op, StoreOp::kSet, StoreOp::kGoodbye), r.id, r.number,
+  visit("request", within(r.op, StoreOp::kSet, StoreOp::kEraseIf), r.id, r.number,
         at_most(kMaxKeyBytes, r.key), at_most(kMaxValueBytes, r.value));
   const bool has_key =
       r.op != StoreOp::kCancel && r.op != StoreOp::kBeat && r.op != StoreOp::kGoodbye;

@@ -10,26 +10,35 @@
 namespace stormo::transport {
 
 void StoreState::open(SessionId session, TimePoint now) {
-  const bool fresh = sessions_.try_emplace(session, Session{.last_heard = now}).second;
+  const bool fresh = sessions_.try_emplace(session, Session{.silence = Silence(now)}).second;
   STORMO_CHECK(fresh, "a session was opened twice");
 }
 
 Status StoreState::receive(SessionId session, const StoreRequest& request, TimePoint now) {
   Session& s = sessions_.at(session);
-  s.last_heard = now;
+  s.silence.hear(now);
   switch (request.op) {
     case StoreOp::kSet:
-    case StoreOp::kSetIfAbsent: return on_set(session, request);
+    case StoreOp::kSetIfAbsent:
+    case StoreOp::kAppend: return on_set(session, request);
     case StoreOp::kGet: return on_get(session, request);
     case StoreOp::kCancel: forget(gets_, session, request.id); return {};
     case StoreOp::kWatch: return on_watch(session, request);
     case StoreOp::kWill: return on_will(session, request);
     case StoreOp::kBeat:
       s.note = request.value;
-      s.late = std::max(Duration(std::max(request.number, std::int64_t{0})), s.late / 2);
+      s.silence.note_late(Duration(request.number));
+      if (request.id != 0) answer(session, request.id, Code::kOk, {});
       return {};
     case StoreOp::kGoodbye:
       drop_will(session);
+      answer(session, request.id, Code::kOk, {});
+      return {};
+    case StoreOp::kEraseIf:
+      if (const auto found = values_.find(request.key);
+          found != values_.end() && *found->second.value == request.value) {
+        erase(request.key);
+      }
       answer(session, request.id, Code::kOk, {});
       return {};
     case StoreOp::kErase:
@@ -49,33 +58,27 @@ void StoreState::close(SessionId session, TimePoint) {
   sessions_.erase(found);
 }
 
-Duration StoreState::allowed_silence(const Session& s) {
-  return s.will->silence + std::min(s.late, s.will->silence);
+bool StoreState::is_judged(const Session& s) {
+  return s.will && s.will->silence > Duration::zero();
 }
 
 void StoreState::tick(TimePoint now, const Runs& runs) {
-  if (last_tick_ && now - *last_tick_ > kMaxTickGap) {
-    const Duration own_pause = now - *last_tick_;
-    for (auto& [id, s] : sessions_) s.last_heard = std::min(now, s.last_heard + own_pause);
-  }
+  const Duration since_last_tick = last_tick_ ? now - *last_tick_ : Duration::zero();
   last_tick_ = now;
   for (auto& [id, s] : sessions_) {
-    if (!s.will || s.will->silence <= Duration::zero()) continue;
-    const Duration silent = now - s.last_heard;
-    if (silent <= allowed_silence(s) || now <= s.excused_until) continue;
-    if (runs && runs(id))
-      s.excused_until = now + kLookAgain;
-    else
-      execute_will(id, "silent for " + format_duration(silent));
+    s.silence.note_own_pause(since_last_tick, now);
+    if (!is_judged(s)) continue;
+    const auto its_process_runs = [&runs, session = id] { return runs && runs(session); };
+    if (s.silence.is_too_long(now, s.will->silence, its_process_runs)) {
+      execute_will(id, "silent for " + format_duration(s.silence.so_far(now)));
+    }
   }
 }
 
 TimePoint StoreState::wake_at() const {
   TimePoint at = TimePoint::max();
   for (const auto& [id, s] : sessions_) {
-    if (!s.will || s.will->silence <= Duration::zero()) continue;
-    if (s.will->silence >= (TimePoint::max() - s.last_heard) / 2) continue;
-    at = std::min(at, std::max(s.last_heard + allowed_silence(s), s.excused_until) + Duration(1));
+    if (is_judged(s)) at = std::min(at, s.silence.look_at(s.will->silence));
   }
   return at;
 }
@@ -217,18 +220,28 @@ void StoreState::answer(SessionId session, std::uint32_t id, Code code, std::str
 }
 
 Status StoreState::on_set(SessionId session, const StoreRequest& request) {
-  const bool if_absent = request.op == StoreOp::kSetIfAbsent;
-  if (!if_absent || !values_.contains(request.key)) {
-    const Status done = store(session, request.key, request.value);
+  const auto before = values_.find(request.key);
+  const bool is_fresh = before == values_.end();
+  if (is_fresh && request.op == StoreOp::kAppend && request.value.empty()) {
+    answer(session, request.id, Code::kOk, {});
+    return {};
+  }
+  if (is_fresh || request.op != StoreOp::kSetIfAbsent) {
+    std::string whole;
+    std::string_view value = request.value;
+    if (!is_fresh && request.op == StoreOp::kAppend) {
+      value = whole = *before->second.value + std::string(request.value);
+    }
+    const Status done = store(session, request.key, value);
     if (!done.ok()) {
       answer(session, request.id, done.code(), done.message());
       return {};
     }
   }
-  if (if_absent) {
-    deliver(session, request.id, values_.find(request.key)->second.value);
-  } else {
+  if (request.op == StoreOp::kSet) {
     answer(session, request.id, Code::kOk, {});
+  } else {
+    deliver(session, request.id, values_.find(request.key)->second.value);
   }
   return {};
 }

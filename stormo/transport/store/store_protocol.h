@@ -13,6 +13,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/transport/store/silence.h>
 #include <stormo/transport/store/store_message.h>
 
 namespace stormo::transport {
@@ -29,11 +30,6 @@ class StoreState {
   /// Limits of pending gets and watches: number per session, and bytes in all.
   static constexpr std::size_t kMaxWaits = 4096;
   static constexpr std::size_t kMaxWaitBytes = std::size_t{64} << 20;
-  /// A longer pause between two ticks is a pause of the server itself, and does not count as
-  /// silence of sessions.
-  static constexpr Duration kMaxTickGap = std::chrono::milliseconds(500);
-  /// A session that is silent although its process runs is looked at again after this time.
-  static constexpr Duration kLookAgain = std::chrono::milliseconds(250);
 
   /// A value is one object, also when it is being sent to several sessions.
   using Value = std::shared_ptr<const std::string>;
@@ -57,8 +53,8 @@ class StoreState {
   using Runs = std::function<bool(SessionId)>;
   /// Ends sessions that have been silent for too long: for the time of their will, and as much
   /// longer (at most twice as long) as their beats were late before; and not while `runs` says that
-  /// their process runs, and is only late. Call it at least every kMaxTickGap / 2, after all input
-  /// was received.
+  /// their process runs, and is only late. Call it at least every Silence::kMaxOwnPause / 2, after
+  /// all input was received.
   void tick(TimePoint now, const Runs& runs = {});
   /// When the next silence ends a session; TimePoint::max() when none can.
   TimePoint wake_at() const;
@@ -83,9 +79,7 @@ class StoreState {
     Duration silence;
   };
   struct Session {
-    TimePoint last_heard;
-    TimePoint excused_until{};
-    Duration late{};  ///< by how much its thread woke up too late for a beat, fading
+    Silence silence;
     std::optional<Will> will;
     std::string note;
     std::size_t num_waits = 0;
@@ -116,7 +110,7 @@ class StoreState {
   void erase(std::string_view key);
   std::size_t will_bytes(SessionId session) const;
   void drop_will(SessionId session);
-  static Duration allowed_silence(const Session& session);
+  static bool is_judged(const Session& session);
   void execute_will(SessionId session, std::string_view reason);
   void forget(Waits& waits, SessionId session, std::optional<std::uint32_t> id);
 

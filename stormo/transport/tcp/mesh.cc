@@ -24,7 +24,7 @@ struct Call {
 class MeshSetup {
  public:
   MeshSetup(const TcpOptions& options, std::unique_ptr<TcpListener> listener)
-      : options_(options), listener_(std::move(listener)) {}
+      : options_(options), num_sockets_(options.sockets + 1), listener_(std::move(listener)) {}
 
   Result<std::map<Rank, std::vector<Descriptor>>> run(Deadline by);
 
@@ -36,10 +36,11 @@ class MeshSetup {
   Status deadline_error() const;
   bool complete() const { return calls_.empty() && expected_.empty(); }
   /// What ranks call themselves in a Hello: every connection has ends of its own.
-  Rank end_of(Rank rank, int index) const { return rank * options_.sockets + index; }
+  Rank end_of(Rank rank, int index) const { return rank * num_sockets_ + index; }
   std::map<Rank, std::vector<Descriptor>> take_by_rank();
 
   const TcpOptions& options_;
+  const int num_sockets_;
   std::unique_ptr<TcpListener> listener_;
   std::unique_ptr<Gate> gate_;
   std::vector<Call> calls_;
@@ -51,12 +52,12 @@ class MeshSetup {
 Status MeshSetup::prepare() {
   for (const TcpPeer& peer : options_.peers) {
     if (peer.rank > options_.rank) {
-      for (int i = 0; i < options_.sockets; ++i) expected_.insert(end_of(peer.rank, i));
+      for (int i = 0; i < num_sockets_; ++i) expected_.insert(end_of(peer.rank, i));
       continue;
     }
     STORMO_ASSIGN_OR_RETURN(const HostPort at, parse_host_port(peer.address));
     STORMO_ASSIGN_OR_RETURN(auto addresses, resolve(at));
-    for (int i = 0; i < options_.sockets; ++i) {
+    for (int i = 0; i < num_sockets_; ++i) {
       const Hello hello{Purpose::kData, options_.epoch, end_of(options_.rank, i),
                         end_of(peer.rank, i), end_of(options_.size, 0)};
       calls_.push_back({peer, i, Dialer({addresses, options_.secret, hello})});
@@ -77,7 +78,7 @@ Status MeshSetup::prepare() {
 Refusal MeshSetup::admit(const Hello& hello) {
   if (hello.epoch != options_.epoch) return Refusal::kEpoch;
   if (arrived_.contains(hello.from)) return Refusal::kDuplicate;
-  const bool meant_for_us = hello.to == end_of(options_.rank, hello.from % options_.sockets) &&
+  const bool meant_for_us = hello.to == end_of(options_.rank, hello.from % num_sockets_) &&
                             hello.size == end_of(options_.size, 0);
   if (!meant_for_us || !expected_.contains(hello.from)) return Refusal::kRank;
   arrived_.insert(hello.from);
@@ -128,7 +129,7 @@ Status MeshSetup::deadline_error() const {
                                   call.dialer.last_failure()));
   }
   std::set<Rank> absent;
-  for (const Rank end : expected_) absent.insert(end / options_.sockets);
+  for (const Rank end : expected_) absent.insert(end / num_sockets_);
   for (const Rank r : absent) missing.push_back(fmt::format("rank {} (has not connected)", r));
   return {Code::kDeadlineExceeded,
           fmt::format("rank {} is not connected to {}; check that these processes run and that "
@@ -138,7 +139,7 @@ Status MeshSetup::deadline_error() const {
 
 std::map<Rank, std::vector<Descriptor>> MeshSetup::take_by_rank() {
   std::map<Rank, std::vector<Descriptor>> out;
-  for (auto& [end, socket] : connected_) out[end / options_.sockets].push_back(std::move(socket));
+  for (auto& [end, socket] : connected_) out[end / num_sockets_].push_back(std::move(socket));
   return out;
 }
 

@@ -193,7 +193,7 @@ Status TcpTransport::run(bool bulk, Deadline by) {
     if (now >= by.when() && !by.is_never()) return deadline_error();
     if (moved) {
       moved_at = now;
-      g_progress.fetch_add(1, std::memory_order_relaxed);
+      note_tcp_progress();
     } else if (now - moved_at >= kSpin || shared) {
       STORMO_RETURN_IF_ERROR(check_lines(now));
       wait(now, by);
@@ -266,14 +266,19 @@ Result<std::unique_ptr<TcpListener>> TcpListener::listen(std::string_view addres
 }
 
 std::uint64_t tcp_progress() { return g_progress.load(std::memory_order_relaxed); }
+void note_tcp_progress() { g_progress.fetch_add(1, std::memory_order_relaxed); }
 
-Result<std::unique_ptr<Transport>> make_tcp_transport(TcpOptions options,
-                                                      std::unique_ptr<TcpListener> listener,
-                                                      Deadline by) {
+Result<TcpConnections> connect_tcp(TcpOptions options, std::unique_ptr<TcpListener> listener,
+                                   Deadline by) {
   STORMO_RETURN_IF_ERROR(check_options(options));
   STORMO_ASSIGN_OR_RETURN(auto sockets, connect_mesh(options, std::move(listener), by));
-  return std::unique_ptr<Transport>(
-      std::make_unique<TcpTransport>(std::move(options), std::move(sockets)));
+  TcpConnections made;
+  for (auto& [peer, ends] : sockets) {
+    made.others.emplace(peer, std::move(ends.back()));
+    ends.pop_back();
+  }
+  made.transport = std::make_unique<TcpTransport>(std::move(options), std::move(sockets));
+  return made;
 }
 
 }  // namespace stormo::transport

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -63,14 +64,21 @@ struct TcpOptions {
 /// A counter that changes whenever bytes are moved over the sockets of any transport of this
 /// process. While it changes, a long operation makes progress. Any thread.
 std::uint64_t tcp_progress();
+/// Changes it: for code that moves bytes over sockets of its own.
+void note_tcp_progress();
 
-/// Connects every pair (the higher rank connects to the lower one), options.sockets times; blocks
-/// at most until `by`. Connections are authenticated before any other byte; those without the
-/// secret are refused. The listener is closed once all peers are connected. The transport has no
-/// thread: the calling thread drives the sockets, and there is no progress outside exchange(). A
-/// peer that does not read for a long time is not detected here; the Store does that.
-Result<std::unique_ptr<Transport>> make_tcp_transport(TcpOptions options,
-                                                      std::unique_ptr<TcpListener> listener,
-                                                      Deadline by);
+/// The connections of a rank to its peers.
+struct TcpConnections {
+  std::unique_ptr<Transport> transport;
+  std::map<Rank, Descriptor> others;  ///< one more to each peer, for a use of the caller's
+};
+
+/// Connects every pair (the higher rank connects to the lower one), options.sockets times and once
+/// more; blocks at most until `by`. Connections are authenticated before any other byte; those
+/// without the secret are refused. The listener is closed once all peers are connected. The
+/// transport has no thread: the calling thread drives the sockets, and there is no progress outside
+/// exchange(). A peer that does not read for a long time is not detected here; the Store does that.
+Result<TcpConnections> connect_tcp(TcpOptions options, std::unique_ptr<TcpListener> listener,
+                                   Deadline by);
 
 }  // namespace stormo::transport

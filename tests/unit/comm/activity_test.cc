@@ -88,6 +88,21 @@ class Time {
   std::uint64_t moved_ = 0;
 };
 
+TEST(Activities, TellsAnOperationFromAnEqualOneBeforeIt) {
+  Activities activities;
+  const auto messages = activities.add("messages", 0, 3);
+  const Operation receive{.root = kAnyRank, .tag = 7, .kind = OperationKind::kReceive};
+  messages->begin(receive);
+  const auto first = activities.running();
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].size, 3);
+  EXPECT_EQ(activities.running(), first);
+  messages->end();
+  messages->begin(receive);
+  EXPECT_NE(activities.running(), first);
+  EXPECT_EQ(activities.text(), "recv from any (0 uint8, tag 7) in messages");
+}
+
 TEST(Pace, TheFirstStepIsNoMeasure) {
   Activities activities;
   Time time(activities);
@@ -131,6 +146,9 @@ TEST(Pace, WhoBeginsEndsNamesOrMovesIsNotIdle) {
   idle_for([&] { world->end(); });
   idle_for([&] { activities.set_section("evaluate, batch 3"); });
   idle_for([&] { time.move(1); });
+  // beside an operation that waits, here for long, and does not change
+  world->begin(operation(2));
+  idle_for([&] { world->note_progress(); });
 }
 
 TEST(Pace, TimeInWhichTheProcessWasStoppedDoesNotCount) {

@@ -96,6 +96,11 @@ class Machine {
                                                      : p.uses_scratch;
       EXPECT_TRUE(shared && place.area != Area::kStaging) << "rank " << r << " looks at " << owner;
     }
+    const std::vector<bool>& unshared = programs_[owner].unshared;
+    if (place.area == Area::kOut && !unshared.empty()) {
+      EXPECT_EQ(unshared[static_cast<std::size_t>(chunk)], owner == r)
+          << "rank " << r << " uses chunk " << chunk << " of " << owner;
+    }
     return memory(owner, place.area, chunk);
   }
 
@@ -321,6 +326,7 @@ TEST(Compile, DirectAllReduceOnOneHostIsOnePassAndOneMeeting) {
     EXPECT_EQ(p.steps[0].destinations[static_cast<std::size_t>(r)].local, r);
   }
   EXPECT_EQ(p.steps[1].kind, Instruction::Kind::kSync);
+  EXPECT_EQ(p.unshared, (std::vector<bool>{false, true, false, false}));
 }
 
 TEST(Compile, InAGatherEachRankWritesItsOwnPartBeforeTheLastMeeting) {

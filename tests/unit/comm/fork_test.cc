@@ -19,13 +19,13 @@ std::vector<std::unique_ptr<Communicator>> join_two(const transport::StoreServer
   std::vector<std::thread> threads;
   for (Rank r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {
-      auto joined = join({.rank = r,
-                          .size = 2,
-                          .local_rank = r,
-                          .local_size = 2,
-                          .host = "here",
-                          .store = store.address(),
-                          .secret = secret});
+      transport::Rendezvous place;
+      place.rank = place.local_rank = r;
+      place.size = place.local_size = 2;
+      place.host = "here";
+      place.store = store.address();
+      place.secret = secret;
+      auto joined = join(place);
       EXPECT_TRUE(joined.ok()) << joined.status().to_string();
       if (joined.ok()) ranks[static_cast<std::size_t>(r)] = std::move(*joined);
     });

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <numeric>
 #include <vector>
 
@@ -47,6 +49,45 @@ TEST(Group, MoreBuffersThanABoardHolds) {
     for (auto& e : x) buffers.push_back(std::span(&e, 1));
     EXPECT_OK(c.all_reduce(buffers, ReduceOp::kSum));
     EXPECT_EQ(x, std::vector<std::int64_t>(count, 3));
+  });
+}
+
+/// Sender and receiver say different lengths of one block: nothing of it is taken for a result.
+TEST(Group, AllToAllOfBlocksThatDifferFails) {
+  for (const std::int64_t sent : {2, 40'000}) {
+    for (const int more : {1, -1}) {
+      const auto body = [&](Communicator& c) {
+        std::vector<std::int64_t> in_counts(3, sent), out_counts(3, sent);
+        if (c.rank() == 1) in_counts[0] += more;
+        std::vector<double> in(std::accumulate(in_counts.begin(), in_counts.end(), std::size_t{0}));
+        std::vector<double> out(3 * static_cast<std::size_t>(sent));
+        const Status outcome = c.all_to_all(in, in_counts, out, out_counts);
+        if (c.rank() != 0) return;  // others may have had all that they need
+        EXPECT_EQ(outcome.code(), Code::kMismatch) << outcome.to_string();
+        EXPECT_NE(outcome.message().find("rank 1 sends"), std::string::npos) << outcome.to_string();
+      };
+      on_ranks(3, body, /*finalize=*/false);
+    }
+  }
+}
+
+/// As a hook of gradients does that adds up factors.
+TEST(Group, AFunctionOfAnOperationMayWaitForOthers) {
+  on_ranks(2, [](Communicator& c) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<double> first(100'000, 1), second(100, 1), behind(100, 1);
+      const Buffer all[] = {first, second, behind};
+      std::promise<Status> told;
+      Work outer = c.all_reduce_async({&all[0], 1}, ReduceOp::kSum);
+      outer.then([&](const Status&) {
+        Work inner = c.all_reduce_async({&all[1], 1}, ReduceOp::kSum);
+        told.set_value(inner.wait(Deadline::after(std::chrono::seconds(20))));
+      });
+      ASSERT_OK(told.get_future().get());
+      EXPECT_EQ(second, std::vector<double>(100, 2));
+      EXPECT_OK(c.all_reduce_async({&all[2], 1}, ReduceOp::kSum).wait());
+      EXPECT_EQ(behind, std::vector<double>(100, 2));
+    }
   });
 }
 
@@ -152,9 +193,10 @@ TEST(Group, WhoNeedsNothingOfTheOthersGoesOn) {
 TEST(Group, OperationsWithARootBackToBack) {
   // roots that run ahead must neither overwrite what others still read nor read what is not there
   const std::vector<Rooted> operations = rooted_operations();
+  constexpr std::int64_t kOperations = kThreadSanitizer ? 500 : 3000;
   for (const int n : {2, 3, 5}) {
     on_ranks(n, [&](Communicator& c) {
-      for (std::int64_t i = 0; i < 3000; ++i) {
+      for (std::int64_t i = 0; i < kOperations; ++i) {
         const auto root = static_cast<Rank>(i * i % 7 % n);
         operations[static_cast<std::size_t>(i * 5 % 11) % 4].run_and_check(c, root, i);
         if (i % 5 == c.rank()) std::this_thread::yield();

@@ -66,7 +66,7 @@ TEST(MemoryMap, EachFindsItsBlockInThePeersInput) {
   }
   for (int local : {0, 1}) {
     const auto me = static_cast<std::size_t>(local);
-    maps[me]->find_others(g.request, operands[me]);
+    EXPECT_OK(maps[me]->find_others(g.request, operands[me]));
     // block (peer, me) begins in the peer's input where that of `me` begins in its own
     const std::uintptr_t theirs = operands[me].memory[1 - me].in[0];
     EXPECT_EQ(theirs, reinterpret_cast<std::uintptr_t>(g.data.data()));

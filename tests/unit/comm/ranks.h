@@ -13,19 +13,20 @@
 #include <vector>
 
 #include "tests/conformance/tcp_fabric.h"
+#include "tests/sanitized.h"
 
 namespace stormo::comm {
-
-#ifdef __SANITIZE_THREAD__
-inline constexpr bool kThreadSanitizer = true;
-#else
-inline constexpr bool kThreadSanitizer = false;
-#endif
 
 #define EXPECT_OK(expr)                               \
   do {                                                \
     const Status status_ = (expr);                    \
     EXPECT_TRUE(status_.ok()) << status_.to_string(); \
+  } while (false)
+
+#define ASSERT_OK(expr)                               \
+  do {                                                \
+    const Status status_ = (expr);                    \
+    ASSERT_TRUE(status_.ok()) << status_.to_string(); \
   } while (false)
 
 /// Arenas are never given back, and sanitizers have little address space.
@@ -34,10 +35,11 @@ inline constexpr std::uint64_t kTestArenaBytes = 256 << 20;
 /// Ranks as threads: those of one "host" share memory, hosts are joined by TCP over loopback.
 inline std::vector<std::unique_ptr<Communicator>> make_hosts(const std::vector<int>& hosts) {
   const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
-  auto wires =
-      hosts.size() > 1
-          ? transport::make_tcp_fabric(n, "127.0.0.1", true)
-          : std::vector<std::unique_ptr<transport::Transport>>(static_cast<std::size_t>(n));
+  std::vector<transport::TcpConnections> wires(static_cast<std::size_t>(n));
+  if (hosts.size() > 1) {
+    wires = transport::connect_tcp_fabric(
+        n, "127.0.0.1", transport::TcpFabricOptions{.checksum = true, .health = {}, .route = {}});
+  }
   std::vector<std::unique_ptr<Communicator>> group;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     auto ranks = transport::make_inproc_fabric(hosts[h], nullptr, kTestArenaBytes);
@@ -49,8 +51,10 @@ inline std::vector<std::unique_ptr<Communicator>> make_hosts(const std::vector<i
       parts.host = "host" + std::to_string(h);
       parts.health = mine.health;
       parts.connections.host_group = std::move(mine.group);
-      parts.connections.local = std::move(mine.transport);
-      parts.connections.network = std::move(wires[group.size()]);
+      transport::TcpConnections& wire = wires[group.size()];
+      parts.connections.network = std::move(wire.transport);
+      parts.connections.lines.sockets = std::move(wire.others);
+      parts.connections.lines.checksum = true;
       group.push_back(std::make_unique<Group>(std::move(parts)));
     }
   }

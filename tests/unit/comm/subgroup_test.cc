@@ -1,12 +1,11 @@
 // Groups of some ranks: their numbering, their independence, and overlapping ones in any order.
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <random>
 
 #include <stormo/comm/split.h>
 
-#include "tests/unit/comm/ranks.h"
+#include "tests/unit/comm/joined_ranks.h"
 
 namespace stormo::comm {
 namespace {
@@ -160,37 +159,17 @@ TEST(Subgroup, BadMembersAreRefusedAndDifferentOnesRaiseEverywhere) {
 
 /// Soaks make groups all day long.
 TEST(Subgroup, LeavesNothingInTheStore) {
-  const transport::Secret secret = transport::Secret::random();
-  std::mutex mutex;
-  std::vector<std::string> met_at;  // guarded by mutex
-  auto server = transport::StoreServer::start(
-      {.secret = secret, .on_set = [&](std::string_view key, std::string_view) {
-         const std::lock_guard lock(mutex);
-         if (key.starts_with("group ")) met_at.emplace_back(key);
-       }});
-  ASSERT_TRUE(server.ok()) << server.status().to_string();
-  std::vector<std::thread> threads;
-  for (Rank r = 0; r < 4; ++r) {  // two hosts of two ranks
-    threads.emplace_back([&, r] {
-      auto joined = join({.rank = r,
-                          .size = 4,
-                          .local_rank = r % 2,
-                          .local_size = 2,
-                          .cross_rank = r / 2,
-                          .cross_size = 2,
-                          .host = "host",
-                          .store = (*server)->address(),
-                          .secret = secret,
-                          .interface = "lo"});
-      ASSERT_TRUE(joined.ok()) << joined.status().to_string();
-      const auto all = subgroup(**joined, {0, 1, 2, 3});
-      const auto across = subgroup(**joined, {1, 2});
-      EXPECT_OK((*joined)->finalize(Deadline::after(kLong)));
-    });
-  }
-  for (std::thread& t : threads) t.join();
+  JoinedRanks job({2, 2});
+  on_group(
+      job.take(),
+      [](Communicator& c) {
+        const auto all = subgroup(c, {0, 1, 2, 3});
+        const auto across = subgroup(c, {1, 2});
+      },
+      /*finalize=*/true);
+  const std::vector<std::string> met_at = job.keys_set({"group "});
   EXPECT_EQ(met_at.size(), 2u + 4u + 2u);  // hubs and data ports of all, data ports of the pair
-  for (const std::string& key : met_at) EXPECT_FALSE((*server)->get(key).has_value()) << key;
+  for (const std::string& key : met_at) EXPECT_FALSE(job.has_value(key)) << key;
 }
 
 TEST(Subgroup, AFailureOfTheJobEndsItsWaits) {

@@ -157,6 +157,22 @@ TEST(Arena, AChildAfterForkGetsNothingAndFreesNothing) {
   EXPECT_NE(arena->allocate(100), block);
 }
 
+TEST(Arena, OfAProcessIsOneAndAChildMakesItsOwn) {
+  const auto first = Arena::of_process(std::uint64_t{64} << 20);
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  EXPECT_EQ(*Arena::of_process(std::uint64_t{128} << 20), *first);
+  EXPECT_NE((*first)->allocate(100), nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto own = Arena::of_process(std::uint64_t{64} << 20);
+    const bool is_new = own.ok() && *own != *first && (*own)->allocate(100) != nullptr;
+    _exit(is_new && *Arena::of_process(0) == *own ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST(MemoryFile, RefusesAFileThatCouldShrink) {
   const int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_GE(fd, 0);

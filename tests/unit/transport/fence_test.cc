@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +124,39 @@ TEST_F(FenceOfTwo, AStoppedProcessIsEndedOutsideToo) {
   close();
   const int status = peer.next_status();
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+TEST_F(FenceOfTwo, AStoppedProcessIsWaitedForWhereThatIsWanted) {
+  std::atomic<bool> is_told{false};
+  Fence waits(
+      region_, 0,
+      [&](std::string_view line) {
+        said_.emplace_back(line);
+        is_told = true;
+      },
+      1s, OnStopped::kWait);
+  for (const bool enters : {true, false}) {
+    is_told = false;
+    region_->closed().store(0);
+    Peer peer(region_, [&](Fence& fence) {
+      if (enters) fence.enter();
+      ::raise(SIGSTOP);
+      if (enters) fence.leave();
+      for (;;) ::pause();
+    });
+    EXPECT_TRUE(WIFSTOPPED(peer.next_status()));
+    std::thread debugger([&] {
+      while (!is_told) std::this_thread::yield();
+      ::poll(nullptr, 0, 1200);  // beyond all patience with one that runs
+      ::kill(peer.pid(), SIGCONT);
+    });
+    waits.close();
+    debugger.join();
+    EXPECT_EQ(region_->cell(1).inside.load(), 0u);
+    EXPECT_EQ(::waitpid(peer.pid(), nullptr, WNOHANG), 0) << "it lives";
+  }
+  const auto waiting = HasSubstr("is stopped, and the group has failed: waiting");
+  EXPECT_THAT(said_, ElementsAre(waiting, waiting));
 }
 
 TEST_F(FenceOfTwo, AProcessThatDoesNotLeaveIsEnded) {

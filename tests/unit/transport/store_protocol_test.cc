@@ -67,6 +67,16 @@ TEST_F(StoreRules, ACancelledGetIsForgotten) {
   EXPECT_THAT(deliveries(state), ElementsAre("1: reply 11 ok v"));
 }
 
+TEST_F(StoreRules, WhatIsAppendedComesAfterWhatWasThere) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kAppend, 10, "k", "a")).ok());
+  ASSERT_TRUE(tell(2, request(StoreOp::kAppend, 20, "k", "b")).ok());
+  EXPECT_THAT(deliveries(state), ElementsAre("1: reply 10 ok a", "2: reply 20 ok ab"));
+  const std::string big(kMaxValueBytes, 'x');
+  ASSERT_TRUE(tell(3, request(StoreOp::kAppend, 30, "k", big)).ok());
+  EXPECT_THAT(deliveries(state), ElementsAre(HasSubstr("3: reply 30 invalid argument")));
+  EXPECT_EQ(state.get("k"), "ab");
+}
+
 TEST_F(StoreRules, SilenceIsJudgedByTheManualClock) {
   ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", "rank 0", Duration(5s).count())).ok());
   ASSERT_TRUE(tell(1, request(StoreOp::kBeat, 0, {}, "step 12, all_reduce #40")).ok());
@@ -140,6 +150,13 @@ TEST_F(StoreRules, BeatsThatCameLateAllowMoreSilence) {
   EXPECT_DOUBLE_EQ(seconds_until_judged(1s, 20), 2.1) << "long ago";
 }
 
+TEST_F(StoreRules, ABeatIsAnsweredIfItHasAnId) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kBeat, 0, {}, "step 1")).ok());
+  EXPECT_THAT(deliveries(state), IsEmpty()) << "that of a client which does not ask";
+  ASSERT_TRUE(tell(1, request(StoreOp::kBeat, 7, {}, "step 2")).ok());
+  EXPECT_THAT(deliveries(state), ElementsAre("1: reply 7 ok "));
+}
+
 TEST_F(StoreRules, ZeroSilenceIsNeverJudged) {
   ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", "rank 0", 0)).ok());
   for (int i = 0; i < 100; ++i) {
@@ -198,6 +215,16 @@ TEST_F(StoreRules, AnErasedKeyIsAbsentAndNoLongerCounts) {
     ASSERT_FALSE(state.get(key).has_value());
   }
   EXPECT_TRUE(tell(1, request(StoreOp::kErase, 2, "never set")).ok());
+}
+
+TEST_F(StoreRules, AKeyIsErasedOnlyIfItHasTheValueThatIsMeant) {
+  ASSERT_TRUE(state.set("k", "theirs").ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kEraseIf, 1, "k", "mine")).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kEraseIf, 2, "never set", "mine")).ok());
+  EXPECT_EQ(state.get("k"), "theirs");
+  ASSERT_TRUE(tell(1, request(StoreOp::kEraseIf, 3, "k", "theirs")).ok());
+  EXPECT_EQ(state.get("k"), std::nullopt);
+  EXPECT_THAT(deliveries(state), ElementsAre("1: reply 1 ok ", "1: reply 2 ok ", "1: reply 3 ok "));
 }
 
 TEST_F(StoreRules, AGetOfAnErasedKeyWaitsAndAWatchStays) {
@@ -301,7 +328,8 @@ TEST(StoreMessages, RoundTrip) {
       request(StoreOp::kWill, 7, "k", "v", 5),
       request(StoreOp::kBeat, 0, {}, "note"),
       request(StoreOp::kGoodbye, 9),
-      request(StoreOp::kErase, 10, "k")};
+      request(StoreOp::kErase, 10, "k"),
+      request(StoreOp::kEraseIf, 11, "k", "v")};
   for (const StoreRequest& r : requests) {
     const std::string bytes = encode(r);
     const auto decoded = decode<StoreRequest>(kStoreProtocol, bytes);
@@ -335,7 +363,7 @@ TEST(StoreMessages, SurviveRandomStreams) {
     for (int i = 0; i < 10 && open; ++i) {
       const std::string key(rng.below(4), 'k');
       const std::string value(rng.below(20), 'v');
-      const auto op = static_cast<StoreOp>(rng.below(12));
+      const auto op = static_cast<StoreOp>(rng.below(13));
       std::string bytes = frame(encode(
           request(op, rng.next_u32(), key, value, static_cast<std::int64_t>(rng.below(100)) - 2)));
       if (rng.below(4) == 0) bytes[rng.below(bytes.size())] = static_cast<char>(rng.next_u32());

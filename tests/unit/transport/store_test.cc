@@ -146,6 +146,15 @@ TEST_P(Store, FirstOfManyWins) {
   EXPECT_TRUE(server_->set_if_absent("second", "early"));
 }
 
+TEST_P(Store, WhatIsAppendedIsAddedToTheEnd) {
+  const auto a = client();
+  EXPECT_EQ(*a->append("list", "", soon()), "");
+  EXPECT_FALSE(server_->get("list").has_value()) << "who only looks leaves nothing";
+  EXPECT_EQ(*a->append("list", "one ", soon()), "one ");
+  EXPECT_EQ(*a->append("list", "two", soon()), "one two");
+  EXPECT_EQ(*a->append("list", "", soon()), "one two");
+}
+
 TEST_P(Store, AnErasedKeyMayBeSetAnew) {
   const auto a = client();
   ASSERT_TRUE(a->set("k", "old", soon()).ok());
@@ -225,6 +234,31 @@ TEST_P(Store, AGoodbyeDropsTheWill) {
     ASSERT_TRUE(mortal->set_will("failure", "second", 10s, soon()).ok());
   }
   EXPECT_THAT(*watcher->get("failure", soon()), ::testing::StartsWith("second"));
+}
+
+TEST_P(Store, AfterAGoodbyeNothingIsLeftOfTheSession) {
+  const auto leaver = client();
+  bool lost = false;
+  leaver->on_lost([&](const Status&) { lost = true; });
+  ASSERT_TRUE(leaver->goodbye(soon()).ok());
+  std::promise<void> deserted;
+  server_->when_deserted([&] { deserted.set_value(); });
+  EXPECT_EQ(deserted.get_future().wait_for(15s), std::future_status::ready);
+  EXPECT_EQ(leaver->set("x", "y", soon()).code(), Code::kCancelled);
+  EXPECT_EQ(leaver->watch("x", {}).code(), Code::kCancelled);
+  EXPECT_FALSE(lost);
+}
+
+TEST_P(Store, AGoodbyeThatComesTooLateEndsTheSessionInOrder) {
+  const auto watcher = client();
+  const auto leaver = client();
+  ASSERT_TRUE(leaver->set_will("failure", "must not appear", 10s, soon()).ok());
+  static_cast<void>(leaver->goodbye(Deadline::after(0s)));
+  std::promise<void> deserted;
+  server_->when_deserted([&] { deserted.set_value(); });
+  ASSERT_TRUE(watcher->goodbye(soon()).ok());
+  ASSERT_EQ(deserted.get_future().wait_for(15s), std::future_status::ready);
+  EXPECT_EQ(server_->get("failure"), std::nullopt);
 }
 
 TEST_P(Store, TheFirstWillWins) {

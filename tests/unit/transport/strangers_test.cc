@@ -195,16 +195,15 @@ TEST(Strangers, AtARankPortChangeNothing) {
     o.on_refused = [&](std::string_view line) { log.add(line); };
     return o;
   };
-  auto zero = std::async(std::launch::async, [&] {
-    return make_tcp_transport(options(0), std::move(listener), soon());
-  });
+  auto zero = std::async(std::launch::async,
+                         [&] { return connect_tcp(options(0), std::move(listener), soon()); });
   // More silent strangers than the gate has places for stand in front of the real peer.
   std::vector<Descriptor> silent;
   for (std::size_t i = 0; i < 2 * Gate::kMaxUnproven; ++i) silent.push_back(connect_raw(address));
   int visits = visit_as_strangers(address, secret, Purpose::kData, 1000);
   visit_as_mirror(address, Purpose::kData);
   ++visits;
-  const auto one = make_tcp_transport(options(1), nullptr, soon());
+  const auto one = connect_tcp(options(1), nullptr, soon());
   ASSERT_TRUE(one.ok()) << one.status().to_string();
   const auto t = zero.get();
   ASSERT_TRUE(t.ok()) << t.status().to_string();
@@ -223,9 +222,9 @@ TEST(Strangers, AtARankPortChangeNothing) {
   std::int64_t got = 0;
   const std::int64_t value = 42;
   auto receive = std::async(std::launch::async, [&] {
-    return (*t)->recv(1, 1, std::as_writable_bytes(std::span(&got, 1)), soon());
+    return t->transport->recv(1, 1, std::as_writable_bytes(std::span(&got, 1)), soon());
   });
-  ASSERT_TRUE((*one)->send(0, 1, std::as_bytes(std::span(&value, 1)), soon()).ok());
+  ASSERT_TRUE(one->transport->send(0, 1, std::as_bytes(std::span(&value, 1)), soon()).ok());
   ASSERT_TRUE(receive.get().ok());
   EXPECT_EQ(got, 42);
 }

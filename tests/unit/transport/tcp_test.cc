@@ -10,6 +10,7 @@
 
 #include <array>
 #include <future>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -207,7 +208,7 @@ TEST(Tcp, TheGroupsFailureEndsSetUpAndExchange) {
   health->fail(cause);
   TcpOptions o = two_ranks(0, Secret::random());
   o.health = health;
-  const auto made = make_tcp_transport(o, std::move(*TcpListener::listen("127.0.0.1", {})), soon());
+  const auto made = connect_tcp(o, std::move(*TcpListener::listen("127.0.0.1", {})), soon());
   EXPECT_EQ(made.status(), cause);
 
   auto later = std::make_shared<Health>();
@@ -215,34 +216,35 @@ TEST(Tcp, TheGroupsFailureEndsSetUpAndExchange) {
   auto listener = std::move(*TcpListener::listen("127.0.0.1", {}));
   const std::string address = listener->address();
   auto peer = std::async(std::launch::async, [&] {
-    return make_tcp_transport(two_ranks(1, secret, address), nullptr, soon());
+    return connect_tcp(two_ranks(1, secret, address), nullptr, soon());
   });
   TcpOptions mine = two_ranks(0, secret);
   mine.health = later;
-  auto t = make_tcp_transport(mine, std::move(listener), soon());
+  auto t = connect_tcp(mine, std::move(listener), soon());
   ASSERT_TRUE(t.ok()) << t.status().to_string();
   const auto other = peer.get();
   ASSERT_TRUE(other.ok());
   Bytes data(8);
-  auto waiting = std::async(std::launch::async, [&] { return (*t)->recv(1, 1, data, soon()); });
+  auto waiting =
+      std::async(std::launch::async, [&] { return t->transport->recv(1, 1, data, soon()); });
   later->fail(cause);
   EXPECT_EQ(waiting.get(), cause);
 }
 
 TEST(Tcp, SetUpNamesWhoIsMissing) {
   TcpOptions o = two_ranks(1, Secret::random(), "127.0.0.1:1");
-  const auto made = make_tcp_transport(o, nullptr, Deadline::after(30ms));
+  const auto made = connect_tcp(o, nullptr, Deadline::after(30ms));
   EXPECT_EQ(made.status().code(), Code::kDeadlineExceeded);
   EXPECT_THAT(made.status().message(), HasSubstr("rank 0 at 127.0.0.1:1"));
   TcpOptions low = two_ranks(0, Secret::random());
-  const auto waits = make_tcp_transport(low, std::move(*TcpListener::listen("127.0.0.1", {})),
-                                        Deadline::after(30ms));
+  const auto waits =
+      connect_tcp(low, std::move(*TcpListener::listen("127.0.0.1", {})), Deadline::after(30ms));
   EXPECT_THAT(waits.status().message(), HasSubstr("rank 1 (has not connected)"));
 }
 
 TEST(Tcp, SetUpRefusesBadOptions) {
   const auto code = [](TcpOptions o) {
-    return make_tcp_transport(std::move(o), nullptr, soon()).status().code();
+    return connect_tcp(std::move(o), nullptr, soon()).status().code();
   };
   const Secret secret = Secret::random();
   EXPECT_EQ(code(two_ranks(1, Secret(), "127.0.0.1:1")), Code::kInvalidArgument) << "no secret";
@@ -258,12 +260,15 @@ TEST(Tcp, RanksOfAnotherEpochAreRefused) {
   TcpOptions zombie = two_ranks(1, secret, listener->address());
   zombie.epoch = 0;
   std::promise<std::string> refused;
+  std::once_flag first;  // of its connections
   TcpOptions mine = two_ranks(0, secret);
-  mine.on_refused = [&](std::string_view line) { refused.set_value(std::string(line)); };
+  mine.on_refused = [&](std::string_view line) {
+    std::call_once(first, [&] { refused.set_value(std::string(line)); });
+  };
   auto server = std::async(std::launch::async, [&] {
-    return make_tcp_transport(mine, std::move(listener), Deadline::after(300ms));
+    return connect_tcp(mine, std::move(listener), Deadline::after(300ms));
   });
-  const auto made = make_tcp_transport(zombie, nullptr, soon());
+  const auto made = connect_tcp(zombie, nullptr, soon());
   EXPECT_EQ(made.status().code(), Code::kRefused);
   EXPECT_THAT(made.status().message(), HasSubstr("wrong epoch"));
   EXPECT_EQ(server.get().status().code(), Code::kDeadlineExceeded);

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+
+namespace stormo::comm {
+
+/// A key-value store that the ranks of a job have in common before they are a group: another
+/// program's, such as PyTorch's c10d::Store. Nobody else uses these keys. Used by one thread.
+class Bulletin {
+ public:
+  virtual ~Bulletin() = default;
+  virtual Status set(const std::string& key, const std::string& value) = 0;
+  /// Blocks until the key has a value, at most until `by`: then kDeadlineExceeded.
+  virtual Result<std::string> get(const std::string& key, Deadline by) = 0;
+};
+
+}  // namespace stormo::comm
