@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <stormo/protocol/stall.h>
 
+#include <optional>
+
 namespace stormo::protocol {
 namespace {
 
@@ -109,6 +111,55 @@ TEST(FindStall, KnowsThePeerOfAMessage) {
   const Stall facing = find_stall(wait_in(ranks[0], 50s), ranks);
   EXPECT_THAT(facing.missing, IsEmpty());
   EXPECT_THAT(facing.waiting, ElementsAre(0, 2));
+}
+
+RankReport of_messages(Rank r, Duration idle, std::optional<Rank> peer = {}) {
+  RankReport report = rank(r, 0, peer.has_value(), idle);
+  report.groups.front().is_message = peer.has_value();
+  report.groups.front().peer = peer.value_or(0);
+  report.groups.front().operation = peer ? "recv from " + std::to_string(*peer) : "nothing yet";
+  return report;
+}
+
+// Every group tells of its messages from its beginning, so a rank that never sent one is known.
+TEST(FindStall, NamesWhoNeverSentAMessage) {
+  const std::vector ranks = {of_messages(0, 50s, 2), of_messages(1, 50s), of_messages(2, 70s)};
+  const Stall stall = find_stall(wait_in(ranks[0], 50s), ranks);
+  EXPECT_THAT(stall.missing, ElementsAre(2));
+  EXPECT_EQ(stall.age, 50s);
+}
+
+// It is in the message that its peer cannot answer before it gets another one.
+TEST(FindStall, FollowsAPeerThatWaitsForAThirdRank) {
+  const std::vector ranks = {of_messages(0, 50s, 1), of_messages(1, 50s, 2), of_messages(2, 70s)};
+  EXPECT_THAT(find_stall(wait_in(ranks[0], 50s), ranks).missing, ElementsAre(1));
+  EXPECT_THAT(find_stall(wait_in(ranks[1], 50s), ranks).missing, ElementsAre(2));
+}
+
+TEST(FindStall, OfAReceiveFromAnyEveryOneThatIsInNoMessageIsMissing) {
+  std::vector ranks = {of_messages(0, 50s, kAnyPeer), of_messages(1, 60s), of_messages(2, 70s),
+                       of_messages(3, 60s, 2)};
+  Stall stall = find_stall(wait_in(ranks[0], 50s), ranks);
+  EXPECT_THAT(stall.missing, ElementsAre(1, 2));
+  EXPECT_THAT(stall.waiting, ElementsAre(0));
+  EXPECT_EQ(stall.age, 50s);
+  ranks[1].idle = 2s;  // it may be the one that sends
+  EXPECT_EQ(find_stall(wait_in(ranks[0], 50s), ranks).age, 2s);
+  ranks = {of_messages(0, 50s, kAnyPeer), of_messages(1, 60s, 0)};
+  stall = find_stall(wait_in(ranks[0], 50s), ranks);
+  EXPECT_THAT(stall.missing, IsEmpty());
+  EXPECT_THAT(stall.waiting, ElementsAre(0, 1));
+}
+
+TEST(FindStall, ASilentRankOfAnotherGroupEndsNoWait) {
+  std::vector ranks = {rank(0, 40, true, 50s), rank(1, 39, false, 1s), rank(2, 0, false, 0s)};
+  ranks[2].answered = false;
+  ranks[2].groups.clear();
+  EXPECT_THAT(find_stall(wait_in(ranks[0], 50s), ranks).silent, ElementsAre(2));
+  ranks[0].groups.front().size = 2;  // ranks 0 and 1, which answer
+  const Stall stall = find_stall(wait_in(ranks[0], 50s), ranks);
+  EXPECT_THAT(stall.silent, IsEmpty());
+  EXPECT_EQ(stall.age, 1s) << "rank 1 gets on";
 }
 
 TEST(FindStall, SaysWhatIsSeenOfASilentRank) {

@@ -1,0 +1,91 @@
+// What proposers and acceptors of the membership register send each other, and its records.
+#include <stormo/base/check.h>
+#include <stormo/membership/epoch_record.h>
+#include <stormo/membership/register_wire.h>
+#include <stormo/protocol/register/acceptor.h>
+#include <stormo/protocol/register/proposer.h>
+
+#include <algorithm>
+
+#include "tests/fuzz/fuzz.h"
+
+namespace stormo::fuzz {
+namespace {
+
+using namespace protocol;
+using transport::decode;
+using transport::encode;
+
+/// What an acceptor makes of it can be stored, and its answer be read.
+void check_request(std::string_view bytes) {
+  const auto request = decode<RegisterRequest>(kRegisterProtocol, bytes);
+  if (!request.ok()) return;
+  STORMO_CHECK(encode(*request) == bytes, "another request");
+  const AcceptorDecision decision = decide({}, *request);
+  STORMO_CHECK(decode<AcceptorState>(kRegisterProtocol, encode(decision.next)).ok(),
+               "a state that cannot be read again");
+  STORMO_CHECK(decode<RegisterReply>(kRegisterProtocol, encode(decision.reply)).ok(),
+               "an answer that its proposer cannot read");
+}
+
+/// A proposer goes on with what it may send.
+void check_reply(std::string_view bytes) {
+  auto reply = decode<RegisterReply>(kRegisterProtocol, bytes);
+  if (!reply.ok()) return;
+  STORMO_CHECK(encode(*reply) == bytes, "another answer");
+  const AcceptorState& state = reply->state;
+  if (std::max(state.promised.counter, state.value.version) == kMaxCounter) return;
+  Proposer proposer(1, 1);
+  proposer.change(state.value.version, "record");
+  for (int i = 0; i < 3; ++i) {
+    reply->round = proposer.request().round;
+    (void)proposer.receive(0, *reply);
+    if (proposer.is_contested()) proposer.restart();
+    STORMO_CHECK(decode<RegisterRequest>(kRegisterProtocol, encode(proposer.request())).ok(),
+                 "a request that no acceptor reads");
+  }
+}
+
+void check_record(std::string_view bytes) {
+  const auto record = membership::decode_record(bytes);
+  if (record.ok()) {
+    STORMO_CHECK(membership::encode_record(*record) == bytes, "another record");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  using Kind = RegisterRequest::Kind;
+  const RegisterValue value{.version = 1, .origin = {2, 3}, .bytes = "record"};
+  const membership::EpochRecord record{
+      .job = "digits",
+      .epoch = 1,
+      .members = {{.identity = "a/0", .incarnation = 1, .address = "10.0.0.1:4000"}},
+      .donors = {"a/0"}};
+  return {'\0' + encode(RegisterRequest{.kind = Kind::kAsk, .round = 1}),
+          '\0' + encode(RegisterRequest{.kind = Kind::kPrepare, .round = 2, .ballot = {2, 3}}),
+          '\0' + encode(RegisterRequest{
+                     .kind = Kind::kAccept, .round = 3, .ballot = {2, 3}, .value = value}),
+          '\1' + encode(RegisterReply{.round = 1, .granted = true}),
+          '\1' + encode(RegisterReply{
+                     .round = 3,
+                     .granted = true,
+                     .state = {.promised = {4, 1}, .accepted = {2, 3}, .value = value}}),
+          '\2' + membership::encode_record(record)};
+}
+
+}  // namespace stormo::fuzz
+
+/// The first byte says what the rest is.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace stormo::fuzz;
+  if (size == 0) return 0;
+  const std::string_view bytes = as_text(data + 1, size - 1);
+  switch (data[0]) {
+    case 0: check_request(bytes); break;
+    case 1: check_reply(bytes); break;
+    default: check_record(bytes); break;
+  }
+  return 0;
+}
