@@ -72,6 +72,12 @@ Status export_checkpoint(const std::string& path, const std::string& file, bool 
   return sync_path(std::filesystem::absolute(file).parent_path());
 }
 
+Status check_new_folder(const std::string& directory) {
+  const Result<std::string> older = newest_checkpoint(directory);
+  if (older.status().code() == Code::kNotFound) return {};
+  return invalid_argument("'" + directory + "' holds checkpoints; import into a new folder");
+}
+
 Result<std::string> import_checkpoint(const std::string& file, const std::string& directory) {
   FileReader reader;
   STORMO_RETURN_IF_ERROR(reader.open(file));
@@ -85,10 +91,7 @@ Result<std::string> import_checkpoint(const std::string& file, const std::string
   const std::unique_ptr<char[]> content(new (std::nothrow) char[size]);
   if (content == nullptr) return Status(Code::kExhausted, "no memory for all of " + file);
   STORMO_RETURN_IF_ERROR(reader.read(0, content.get(), size));
-  const Result<std::string> older = newest_checkpoint(directory);
-  if (older.ok() || older.status().code() != Code::kNotFound) {
-    return invalid_argument("'" + directory + "' holds checkpoints; import into a new folder");
-  }
+  STORMO_RETURN_IF_ERROR(check_new_folder(directory));
   STORMO_ASSIGN_OR_RETURN(const auto group, comm::make_inproc_group(1));
   Snapshot snapshot = snapshot_of(*layout, content.get());
   snapshot.run = new_run();

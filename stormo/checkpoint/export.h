@@ -17,4 +17,7 @@ Status export_checkpoint(const std::string& path, const std::string& file, bool 
 /// into memory.
 Result<std::string> import_checkpoint(const std::string& file, const std::string& directory);
 
+/// OK when checkpoints can be imported into `directory`: it has none yet.
+Status check_new_folder(const std::string& directory);
+
 }  // namespace stormo::checkpoint

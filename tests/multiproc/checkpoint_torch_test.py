@@ -11,6 +11,8 @@ try:
     import torch
     from safetensors.torch import load_file, save_file
     from torch import nn
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
     from torch.nn import functional
 except ImportError:
     torch = None
@@ -131,6 +133,32 @@ class TorchTest(TrainTest):
                 self.assertEqual(again[name].item(), 5, name)  # 3 here, 1 in Python, 1 here
             elif not name.endswith(("running_mean", "running_var")):
                 self.assertTrue(torch.allclose(again[name], value, rtol=1e-12, atol=0), name)
+
+    def test_batch_norm_goes_by_distributed_checkpoints(self):
+        for settings in ({"momentum": 0.9}, {"momentum": 0}):
+            run, folder = f"run{settings['momentum']}", self.folder / f"folder{settings['momentum']}"
+            self.lines("residual.toml", "--checkpoint", run, f"optimizer.momentum={settings['momentum']}")
+            self.program("checkpoint", "export", run, folder.name, "--format", "dcp", "--optimizer")
+            self.program("checkpoint", "export", run, f"{run}.safetensors", "--optimizer")
+            wanted = load_file(self.folder / f"{run}.safetensors")
+            net = residual_network()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.5, **settings)
+            model, optim = get_state_dict(net, optimizer)
+            state = {"model": model, "optim": optim}
+            dcp.load(state, checkpoint_id=folder, no_dist=True)
+            set_state_dict(net, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
+            self.assertEqual(optimizer.param_groups[0]["lr"], 0.01)
+            for name, value in net.state_dict().items():
+                self.assertTrue(torch.equal(value, wanted[name]), name)
+            # back, with parameters that only have numbers, which buffers have not
+            saved = {"model": net.state_dict(), "optimizer": optimizer.state_dict()}
+            dcp.save(saved, checkpoint_id=self.folder / f"back-{run}", no_dist=True)
+            self.program("checkpoint", "import", f"back-{run}", f"new-{run}")
+            self.program("checkpoint", "export", f"new-{run}", f"again-{run}", "--optimizer")
+            again = load_file(self.folder / f"again-{run}")
+            self.assertEqual(set(again), set(wanted))
+            for name, value in wanted.items():
+                self.assertTrue(torch.equal(again[name], value), name)
 
     def test_another_type_is_refused_by_name(self):
         self.lines("residual.toml")

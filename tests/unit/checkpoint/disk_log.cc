@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -302,6 +304,30 @@ void apply_to(DiskState& state, const DiskChange& c) {
   }
 }
 
+using Indices = std::vector<std::size_t>;
+
+/// Of the changes before `count`: those that last, and those that a power cut may lose when the
+/// syncs `ignored` were left out.
+void split(const DiskLog& log, std::size_t count, const std::set<std::size_t>& ignored,
+           Indices& lasting, Indices& pending) {
+  std::map<int, std::size_t> last_sync;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (log.changes[i].kind == Kind::kSync && !ignored.contains(i)) {
+      last_sync[log.changes[i].node] = i;
+    }
+  }
+  const auto synced = [&](int node, std::size_t i) {
+    const auto found = last_sync.find(node);
+    return found != last_sync.end() && found->second > i;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const DiskChange& c = log.changes[i];
+    if (c.kind == Kind::kSync || c.kind == Kind::kPromise) continue;
+    const bool two = c.kind == Kind::kMove || c.kind == Kind::kExchange;
+    (synced(c.node, i) && (!two || synced(c.other, i)) ? lasting : pending).push_back(i);
+  }
+}
+
 }  // namespace
 
 std::map<std::string, std::string> DiskState::tree() const {
@@ -314,6 +340,30 @@ DiskState DiskLog::apply(const std::vector<std::size_t>& chosen) const {
   DiskState state = nodes;
   for (const std::size_t i : chosen) apply_to(state, changes[i]);
   return state;
+}
+
+std::vector<std::map<std::string, std::string>> DiskLog::after_power_cut(
+    std::size_t count, const std::set<std::size_t>& ignored) const {
+  Indices lasting, pending;
+  split(*this, count, ignored, lasting, pending);
+  const std::size_t n = pending.size();
+  std::set<Indices> choices;
+  for (std::size_t i = 0; i <= n; ++i) {
+    choices.insert({pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(i)});
+    if (i == n) break;
+    choices.insert({pending[i]});
+    Indices others = pending;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    choices.insert(std::move(others));
+  }
+  std::vector<std::map<std::string, std::string>> found;
+  for (const Indices& choice : choices) {
+    Indices all;
+    std::merge(lasting.begin(), lasting.end(), choice.begin(), choice.end(),
+               std::back_inserter(all));
+    found.push_back(apply(all).tree());
+  }
+  return found;
 }
 
 DiskRecorder::DiskRecorder(const fs::path& folder) {

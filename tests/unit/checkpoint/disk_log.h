@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,11 @@ struct DiskLog {
 
   /// The changes with these indices, in order, made to an empty folder.
   DiskState apply(const std::vector<std::size_t>& chosen) const;
+  /// What the disk may hold after a power cut when the first `count` changes were made, and the
+  /// syncs `ignored` were left out: of the changes that no sync has made last none, all, each
+  /// alone, all but one, and every beginning.
+  std::vector<std::map<std::string, std::string>> after_power_cut(
+      std::size_t count, const std::set<std::size_t>& ignored = {}) const;
 };
 
 /// Watches `folder`, which is empty, while it lives. One at a time.

@@ -60,53 +60,6 @@ class PowerCut : public FolderTest {
     save_state(second, 4, 204);
   }
 
-  /// Of the changes before `count`: those that last, and those that a power cut may lose when the
-  /// syncs `ignored` were left out.
-  void split(std::size_t count, const std::set<std::size_t>& ignored, Indices& lasting,
-             Indices& pending) const {
-    std::map<int, std::size_t> last_sync;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (log_.changes[i].kind == Kind::kSync && !ignored.contains(i)) {
-        last_sync[log_.changes[i].node] = i;
-      }
-    }
-    const auto synced = [&](int node, std::size_t i) {
-      const auto found = last_sync.find(node);
-      return found != last_sync.end() && found->second > i;
-    };
-    for (std::size_t i = 0; i < count; ++i) {
-      const DiskChange& c = log_.changes[i];
-      if (c.kind == Kind::kSync || c.kind == Kind::kPromise) continue;
-      const bool two = c.kind == Kind::kMove || c.kind == Kind::kExchange;
-      (synced(c.node, i) && (!two || synced(c.other, i)) ? lasting : pending).push_back(i);
-    }
-  }
-
-  /// What the disk may hold after the first `count` changes: of the pending ones none, all, each
-  /// alone, all but one, and every beginning.
-  std::vector<Tree> states(std::size_t count, const std::set<std::size_t>& ignored = {}) const {
-    Indices lasting, pending;
-    split(count, ignored, lasting, pending);
-    const std::size_t n = pending.size();
-    std::set<Indices> choices;
-    for (std::size_t i = 0; i <= n; ++i) {
-      choices.insert({pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(i)});
-      if (i == n) break;
-      choices.insert({pending[i]});
-      Indices others = pending;
-      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-      choices.insert(std::move(others));
-    }
-    std::vector<Tree> found;
-    for (const Indices& choice : choices) {
-      Indices all;
-      std::merge(lasting.begin(), lasting.end(), choice.begin(), choice.end(),
-                 std::back_inserter(all));
-      found.push_back(log_.apply(all).tree());
-    }
-    return found;
-  }
-
   /// What is wrong with a disk on which the saves up to number `promised` were reported as done.
   /// Empty: nothing. Known disks are looked up.
   const std::string& wrong_with(const Tree& disk, std::size_t promised) {
@@ -167,7 +120,7 @@ class PowerCut : public FolderTest {
 
   bool loses_something(const std::set<std::size_t>& without) {
     for (std::size_t count = *without.begin() + 1; count <= log_.changes.size(); ++count) {
-      for (const Tree& disk : states(count, without)) {
+      for (const Tree& disk : log_.after_power_cut(count, without)) {
         if (!wrong_with(disk, promises_before(count)).empty()) return true;
       }
     }
@@ -198,7 +151,7 @@ TEST_F(PowerCut, TheLogHasEveryChange) {
 
 TEST_F(PowerCut, AtAnyMomentLeavesTheNewestCompleteCheckpoint) {
   for (std::size_t count = 0; count <= log_.changes.size(); ++count) {
-    for (const Tree& disk : states(count)) {
+    for (const Tree& disk : log_.after_power_cut(count)) {
       ASSERT_EQ(wrong_with(disk, promises_before(count)), "") << "after change " << count;
     }
   }
@@ -215,7 +168,7 @@ TEST_F(PowerCut, FoldersThatWereThereAlreadyLast) {
   ASSERT_TRUE(create_directories((root / "runs/mine").string()).ok());
   recorder.promise();
   log_ = recorder.log();
-  for (const Tree& disk : states(log_.changes.size())) {
+  for (const Tree& disk : log_.after_power_cut(log_.changes.size())) {
     EXPECT_TRUE(disk.contains("runs/mine")) << disk.size();
   }
 }
