@@ -2,7 +2,8 @@
 
 Started by `stormo run`; arguments: RENDEZVOUS_FILE NAME INPUTS_FILE DESCRIPTION. NAME is pytorch_ddp or
 pytorch_fsdp (over Gloo), a pipeline (pytorch_gpipe, pytorch_1f1b, pytorch_interleaved, pytorch_zero_bubble),
-pytorch_tensor (tensor parallelism), or pytorch (every rank for itself). The inputs are Stormo's weights before the
+pytorch_tensor (tensor parallelism), or pytorch (every rank for itself). With _stormo behind it the backend is Stormo's;
+so it is for pytorch_hook_stormo and pytorch_average_stormo, whose gradients it averages in its own ways. The inputs are Stormo's weights before the
 first step and its batches, as raw numbers; the description says what model they belong to. Every rank prints one JSON
 object.
 """
@@ -107,12 +108,17 @@ class Inputs:
 def sharded(model):
     """FSDP2 over CPUs: a group of parameters per layer or block, the rest in the root's."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FSDPModule, fully_shard
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for module in list(model.modules()):
         if isinstance(module, (nn.Linear, nn.Conv2d, Block)):
             fully_shard(module, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    if dist.get_backend() == "stormo":  # what it sends and receives is in the Arena; Gloo has no memory of its own
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_allocate_memory_from_process_group_for_comm(True)
+    return model
 
 
 def distribute(name, model):
@@ -120,6 +126,12 @@ def distribute(name, model):
         return tensor_parallel(model)
     if name == "pytorch_ddp":
         return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    if name == "pytorch_hook":
+        import stormo_torch
+        return stormo_torch.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    if name == "pytorch_average":
+        import stormo_torch
+        stormo_torch.average_gradients(model)
     return sharded(model) if name == "pytorch_fsdp" else model
 
 
@@ -306,7 +318,10 @@ def main():
     file, name, inputs, text = sys.argv[1:]
     d, rank = json.loads(text), int(os.environ["STORMO_RANK"])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank,
+    backend = "stormo" if name.endswith("_stormo") else "gloo"
+    os.environ["STORMO_TRUST_STORE"] = "1"  # between hosts: the rendezvous file lies in a folder of the benchmark's own
+    name = name.removesuffix("_stormo")
+    dist.init_process_group(backend, init_method=f"file://{file}", rank=rank,
                             world_size=int(os.environ["STORMO_WORLD_SIZE"]))
     model = make_model(d)
     batches = Inputs(inputs, d).read(model)

@@ -46,8 +46,9 @@ Result<std::vector<Contender>> gather_contenders(const BenchSite& site, const Be
   std::vector<std::string> wrong;
   for (const std::string& name : options.against) {
     const MpiOpponent* mpi = find_mpi_opponent(name);
-    auto opponent = mpi != nullptr ? mpi_contender(*mpi, site, options)
-                                   : gloo_contender(site, options, arguments.python);
+    auto opponent = mpi != nullptr
+                        ? mpi_contender(*mpi, site, options)
+                        : torch_distributed_contender(name, site, options, arguments.python);
     if (opponent.ok())
       contenders.push_back(std::move(*opponent));
     else if (opponent.status().code() != Code::kInvalidArgument)
@@ -120,9 +121,10 @@ int run(const BenchArguments& arguments, const bench::OperationFacts& facts) {
 void add_flags(CLI::App& command, BenchArguments& a) {
   add_bench_flags(
       command, a,
-      "Compare with openmpi, mpich, intelmpi, gloo, or all that are\npresent; each runs "
+      "Compare with openmpi, mpich, intelmpi, gloo, pytorch_stormo\n(torch.distributed over "
+      "the backend stormo), or all that are\npresent; each runs "
       "in every round",
-      "7 with --against", "openmpi_bench and others, gloo_bench.py, hosts");
+      "7 with --against", "openmpi_bench and others, torch_bench.py, hosts");
   add_made_hosts_flags(command, a);
   add_engine_flag(command, a.engine);
   command.add_option("--bytes", a.bytes, "Sizes of the whole, separated by commas")

@@ -146,13 +146,18 @@ Result<Contender> torch_contender(const BenchSite& site, const TorchScript& scri
   return c;
 }
 
-Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
-                                 const std::string& python) {
+Result<Contender> torch_distributed_contender(const std::string& name, const BenchSite& site,
+                                              const BenchOptions& options,
+                                              const std::string& python) {
   if (options.operation == bench::Operation::kScan)
-    return invalid_argument("gloo: torch.distributed has no scan");
-  return torch_contender(
-      site, {.name = "gloo", .file = "gloo_bench.py", .arguments = arguments_of_bench(options)},
-      python);
+    return invalid_argument(name + ": torch.distributed has no scan");
+  TorchScript script{.name = name, .file = "torch_bench.py"};
+  const bool is_own = name == "pytorch_stormo";
+  if (is_own) script.imports.push_back({"import stormo_torch", "stormo-torch"});
+  script.arguments = is_own ? Words{"stormo", options.private_buffers ? "private" : "arena"}
+                            : Words{"gloo", "private"};
+  append(script.arguments, arguments_of_bench(options));
+  return torch_contender(site, script, python);
 }
 
 }  // namespace stormo::cli

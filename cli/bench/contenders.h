@@ -80,8 +80,9 @@ struct TorchScript {
 Result<Contender> torch_contender(const BenchSite& site, const TorchScript& script,
                                   const std::string& python);
 
-/// Gloo by torch.distributed.
-Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
-                                 const std::string& python);
+/// torch.distributed: "gloo", or "pytorch_stormo" for the backend of the package stormo-torch.
+Result<Contender> torch_distributed_contender(const std::string& name, const BenchSite& site,
+                                              const BenchOptions& options,
+                                              const std::string& python);
 
 }  // namespace stormo::cli

@@ -40,7 +40,8 @@ void read_sizes(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
 
 void read_opponents(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
   constexpr std::string_view kAll = "all";
-  constexpr std::array<std::string_view, 5> kKnown = {"openmpi", "mpich", "intelmpi", "gloo", kAll};
+  constexpr std::array<std::string_view, 6> kKnown = {"openmpi", "mpich",          "intelmpi",
+                                                      "gloo",    "pytorch_stormo", kAll};
   options.against = known_names(kKnown, a.against, "--against", wrong);
   options.only_present = std::ranges::count(options.against, kAll) > 0;
   if (options.only_present) options.against.assign(kKnown.begin(), std::prev(kKnown.end()));

@@ -52,7 +52,7 @@ struct BenchOptions {
   DType dtype = DType::kFloat32;
   bool private_buffers = false;
   int rounds = 1;
-  std::vector<std::string> against;  ///< "openmpi", "mpich", "intelmpi", "gloo"
+  std::vector<std::string> against;  ///< names of contenders
   bool only_present = false;         ///< leave out who is not there, instead of refusing
   int namespaces = 0;                ///< make so many hosts; 0: none
 

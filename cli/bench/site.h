@@ -13,7 +13,7 @@ namespace stormo::cli {
 /// Where the contenders run, and what is there.
 struct BenchSite {
   std::string program;  ///< `stormo`
-  std::string tools;    ///< folder of openmpi_bench and others, gloo_bench.py, hosts
+  std::string tools;    ///< folder of openmpi_bench and others, torch_bench.py, hosts
   std::string scratch;  ///< a folder for files of this run
   std::string path;     ///< PATH
   int ranks = 1;

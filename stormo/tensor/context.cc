@@ -222,14 +222,8 @@ ContextGroup::Passing::Passing(const ContextGroup& ranks, const torch::Tensor& s
     return;
   }
   const auto [index, parts] = ranks.part();
-  const auto start_send = [&, next = (index + 1) % parts] {
-    works_.push_back(ranks.ranks_->send_async(buffer_of(send), next, tag));
-  };
-  // messages of a group go one after the other: of two neighbours one has to receive first
-  const bool sends_first = index % 2 == 0;
-  if (sends_first) start_send();
   works_.push_back(ranks.ranks_->recv_async(buffer_of(receive), (index + parts - 1) % parts, tag));
-  if (!sends_first) start_send();
+  works_.push_back(ranks.ranks_->send_async(buffer_of(send), (index + 1) % parts, tag));
   for (comm::Work& w : works_) w.then([send, receive](const Status&) {});  // keeps their memory
 }
 

@@ -155,4 +155,12 @@ Result<std::unique_ptr<comm::Communicator>> HostStaging::subgroup(std::span<cons
   return std::unique_ptr<comm::Communicator>(new HostStaging(std::move(group), device_));
 }
 
+Result<std::unique_ptr<comm::Communicator>> HostStaging::group_of(std::span<const Rank> members,
+                                                                  const std::string& name,
+                                                                  Deadline by) {
+  STORMO_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> group,
+                          host_.group_of(members, name, by));
+  return std::unique_ptr<comm::Communicator>(new HostStaging(std::move(group), device_));
+}
+
 }  // namespace stormo::tensor

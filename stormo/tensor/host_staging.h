@@ -29,6 +29,9 @@ class HostStaging final : public comm::Communicator {
   comm::Work submit(const comm::Request& request) override;
   Result<std::unique_ptr<comm::Communicator>> subgroup(std::span<const Rank> members,
                                                        Deadline by) override;
+  Result<std::unique_ptr<comm::Communicator>> group_of(std::span<const Rank> members,
+                                                       const std::string& name,
+                                                       Deadline by) override;
 
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
@@ -51,6 +54,7 @@ class HostStaging final : public comm::Communicator {
   }
   void set_sink(Sink* sink) override { host_.set_sink(sink); }
   Status finalize(Deadline by) override { return host_.finalize(by); }
+  Status leave() override { return host_.leave(); }
 
  private:
   const std::unique_ptr<comm::Communicator> owned_;

@@ -27,6 +27,15 @@ TrainingOpponent torch_pipeline(std::string_view name, std::string_view what, in
   return row;
 }
 
+/// The same over Stormo's backend in Gloo's place: torch_step.py reads it from the name.
+TrainingOpponent over_stormo(TrainingOpponent row, std::string_view name, std::string_view what) {
+  row.instead_of = row.name;
+  row.name = name;
+  row.what = what;
+  row.imports.push_back({"import stormo_torch", "stormo-torch"});
+  return row;
+}
+
 /// A process of this program with libtorch.
 TrainingOpponent own_process(std::string_view name, std::string_view what, bool tuned) {
   return {.name = name, .what = what, .process = name, .tuned = tuned};
@@ -85,20 +94,31 @@ Status check_micro_batches(const TrainingOpponent& opponent, const StepJob& job,
 }  // namespace
 
 std::span<const TrainingOpponent> step_opponents() {
+  static const auto ddp = torch_step("pytorch_ddp", "DistributedDataParallel over Gloo");
+  static const auto fsdp = torch_step("pytorch_fsdp", "fully_shard over Gloo",
+                                      "from torch.distributed.fsdp import fully_shard");
+  static const auto gpipe = torch_pipeline("pytorch_gpipe", "a pipeline over Gloo", 1);
+  static const auto tensor =
+      torch_step("pytorch_tensor", "tensor parallelism over Gloo",
+                 "from torch.distributed.tensor.parallel import parallelize_module");
   static const std::vector<TrainingOpponent> all = {
-      torch_step("pytorch_ddp", "DistributedDataParallel over Gloo"),
-      torch_step("pytorch_fsdp", "fully_shard over Gloo",
-                 "from torch.distributed.fsdp import fully_shard"),
+      ddp,
+      fsdp,
       torch_step("pytorch", "a loop in Python without communication"),
       own_process("arena", "libtorch's loop with its tensors in the Arena", /*tuned=*/false),
       own_process("predicted", "the simulated step, from times of its segments here",
                   /*tuned=*/false),
-      torch_pipeline("pytorch_gpipe", "a pipeline over Gloo", 1),
+      gpipe,
       torch_pipeline("pytorch_1f1b", "a pipeline over Gloo", 1),
       torch_pipeline("pytorch_interleaved", "a pipeline over Gloo, two chunks a rank", 2),
       torch_pipeline("pytorch_zero_bubble", "the same without bubbles", 2),
-      torch_step("pytorch_tensor", "tensor parallelism over Gloo",
-                 "from torch.distributed.tensor.parallel import parallelize_module"),
+      tensor,
+      over_stormo(ddp, "pytorch_ddp_stormo", "pytorch_ddp over the backend stormo"),
+      over_stormo(ddp, "pytorch_hook_stormo", "stormo_torch.DistributedDataParallel"),
+      over_stormo(ddp, "pytorch_average_stormo", "stormo_torch.average_gradients"),
+      over_stormo(fsdp, "pytorch_fsdp_stormo", "pytorch_fsdp over the backend stormo"),
+      over_stormo(gpipe, "pytorch_gpipe_stormo", "pytorch_gpipe over the backend stormo"),
+      over_stormo(tensor, "pytorch_tensor_stormo", "pytorch_tensor over the backend stormo"),
       own_process("one_process", "libtorch's loop in one process, a thread per rank",
                   /*tuned=*/true)};
   return all;
@@ -148,7 +168,7 @@ Status check_opponent(const TrainingOpponent& opponent, const StepJob& job, int 
   if (opponent.starts_ranks && job.model->recipe.front() != "model.kind=mlp")
     return refuse(name, "its script has fully connected models only");
   if (opponent.starts_ranks && slow) return refuse(name, "none of its workers can be made slow");
-  if (chunks == 0 && name != "pytorch_tensor") return {};
+  if (chunks == 0 && !name.starts_with("pytorch_tensor")) return {};
   if (job.strategy->cut.empty()) {
     return refuse(name, fmt::format("its ranks compute one batch together, and those of {} one "
                                     "each; use --strategy 1f1b or tensor",

@@ -28,6 +28,7 @@ struct TrainingOpponent {
   int more_ranks = 0;  ///< than Stormo has; those below 0 are the slow one that it lacks
   bool tuned = true;   ///< runs with both settings of malloc
   int chunks = 0;      ///< of the model on each rank of a pipeline of PyTorch; 0: no pipeline
+  std::string_view instead_of = {};  ///< who does the same over Gloo
 };
 
 /// Of `stormo bench step`, which also measures libtorch without communication.

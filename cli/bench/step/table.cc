@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include <cli/bench/step/opponents.h>
 #include <cli/bench/table.h>
 
 namespace stormo::cli {
@@ -81,7 +82,47 @@ bench::Spread theirs_over_ours(const StepSummary& theirs, const StepSummary& our
   return bench::ratios(theirs.round_p50_s, ours.round_p50_s);
 }
 
+/// What each round has above `loop`.
+std::vector<double> above(const StepSummary& loop, const StepSummary& s) {
+  std::vector<double> out = s.round_p50_s;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] -= loop.round_p50_s[i];
+  return out;
+}
+
+std::string speedup_line(const Speedup& s) {
+  return fmt::format("\n{} over {}: {} times as fast", s.name, s.over, shown(s.ratio)) +
+         (s.exposed ? fmt::format(", exposed {}", shown(*s.exposed)) : "");
+}
+
+Json speedup_json(const Speedup& s) {
+  Json out;
+  out["over"] = s.over;
+  bench::add_spread(out, "speedup", s.ratio);
+  if (s.exposed) bench::add_spread(out, "exposed", *s.exposed);
+  return out;
+}
+
 }  // namespace
+
+std::vector<Speedup> speedups(const std::vector<StepResult>& against) {
+  const auto find = [&](std::string_view name) {
+    const auto at = std::find_if(against.begin(), against.end(),
+                                 [&](const StepResult& r) { return r.name == name; });
+    return at == against.end() ? nullptr : &at->best();
+  };
+  const StepSummary* const loop = find("pytorch");
+  std::vector<Speedup> out;
+  for (const TrainingOpponent& row : step_opponents()) {
+    const StepSummary* const own = find(row.name);
+    const StepSummary* const other = find(row.instead_of);
+    if (own == nullptr || other == nullptr) continue;
+    Speedup s{std::string(row.name), std::string(row.instead_of),
+              bench::ratios(other->round_p50_s, own->round_p50_s), std::nullopt};
+    if (loop != nullptr) s.exposed = bench::ratios(above(*loop, *own), above(*loop, *other));
+    out.push_back(std::move(s));
+  }
+  return out;
+}
 
 StepSummary summarize(const StepRounds& rounds) {
   StepSummary s{.trained = true};
@@ -155,6 +196,7 @@ std::string step_table(const StepRow& row) {
   }
   for (const auto& [name, reason] : row.left_out)
     fmt::format_to(end, "\n{:<18}  left out: {}", name, reason);
+  for (const Speedup& s : speedups(row.against)) out += speedup_line(s);
   return out + "\n";
 }
 
@@ -187,6 +229,8 @@ std::string step_json(const StepRow& row) {
     out["predicted"] = spread_json(theirs_over_ours(*row.predicted, row.ours));
     out["predicted"]["p50_s"] = row.predicted->p50_s;
   }
+  for (const Speedup& s : speedups(row.against))
+    out["against"][s.name]["instead_of"] = speedup_json(s);
   for (const auto& [name, reason] : row.left_out) out["left_out"][name] = reason;
   return out.dump();
 }

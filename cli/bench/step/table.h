@@ -39,6 +39,17 @@ struct StepResult {
 /// `tried` must not be empty.
 StepResult choose_malloc(std::string name, std::map<std::string, StepSummary> tried);
 
+/// Who does another's work over Stormo's backend for PyTorch.
+struct Speedup {
+  std::string name;
+  std::string over;
+  bench::Spread ratio;  ///< of the other's time to its own
+  /// Of the time above that of `pytorch`, the loop without communication: its own to the other's.
+  std::optional<bench::Spread> exposed;
+};
+/// Of those of `against` that take another's place, where that one is there as well.
+std::vector<Speedup> speedups(const std::vector<StepResult>& against);
+
 /// One model, all rounds.
 struct StepRow {
   StepJob job;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/version.h>
 
 namespace stormo::train {
 
@@ -59,6 +60,11 @@ class WatchedEngine final : public autograd::Engine {
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     return inner_.get_default_saved_variable_hooks();
   }
+#if TORCH_VERSION_MINOR >= 14
+  std::vector<std::unique_ptr<autograd::NodeCreationHook>> get_node_creation_hooks() override {
+    return inner_.get_node_creation_hooks();
+  }
+#endif
 
  private:
   autograd::Engine& inner_;

@@ -26,10 +26,11 @@ struct DistributedDataParallel::State {
         module(std::move(m)),
         how(r),
         wrapped(module),
-        hooks(wrapped.tensors(), {.ready = [this](std::size_t i) { ready(i); },
-                                  .nested = [this] { reducer->defer(); },
-                                  .end = [this] { end_of_pass(); },
-                                  .abandoned = [this] { abandon(); }}),
+        hooks(wrapped.tensors(),
+              {.ready = [this](std::size_t i) { around([this, i] { ready(i); }); },
+               .nested = [this] { reducer->defer(); },
+               .end = [this] { around([this] { end_of_pass(); }); },
+               .abandoned = [this] { abandon(); }}),
         watch([this] {
           if (hooks.enabled() && !hooks.in_pass()) notice_changes();
         }) {
@@ -187,6 +188,7 @@ struct DistributedDataParallel::State {
   plan::StepPlan plan;
   std::unique_ptr<GradientReducer> reducer;
   DoneAction done;
+  Around around = [](const std::function<void()>& work) { work(); };
   double weight = 1;
   BackwardHooks hooks;
   PassWatch watch;
@@ -244,6 +246,8 @@ std::string DistributedDataParallel::overlap() const {
 }
 
 const plan::StepPlan& DistributedDataParallel::plan() const { return state_->plan; }
+
+void DistributedDataParallel::run_hooks_in(Around around) { state_->around = std::move(around); }
 
 void DistributedDataParallel::on_action(DoneAction done) {
   state_->done = std::move(done);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -93,6 +94,10 @@ class DistributedDataParallel {
   /// in buckets, when parameters are sorted by the order in which gradients came. A module without
   /// trainable parameters has an empty one.
   const plan::StepPlan& plan() const;
+  /// From now on what backward() has to do for this runs inside of `around`, which calls what it is
+  /// given, once, and may translate its exceptions.
+  using Around = std::function<void(const std::function<void()>& work)>;
+  void run_hooks_in(Around around);
   /// `done` is told of every action of the plan when this rank has done it: backward, count,
   /// all_reduce.
   void on_action(DoneAction done);

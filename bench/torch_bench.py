@@ -1,8 +1,8 @@
-"""The opponent of `stormo bench` over Gloo: torch.distributed, one process per rank.
+"""An opponent of `stormo bench`: torch.distributed, one process per rank.
 
-Started by `stormo run`; arguments: RENDEZVOUS_FILE OPERATION DTYPE SECONDS_PER_SIZE PAUSE BYTES... Measures as bench/measure.h
-says: inputs rewritten in every iteration, ranks start together, results verified before and after. Rank 0 prints one
-JSON object per size.
+Started by `stormo run`; arguments: RENDEZVOUS_FILE BACKEND BUFFERS OPERATION DTYPE SECONDS_PER_SIZE PAUSE BYTES...
+BUFFERS are private, or lie in the Arena of the backend stormo. Measures as bench/measure.h says: inputs rewritten in
+every iteration, ranks start together, results verified before and after. Rank 0 prints one JSON object per size.
 """
 import json
 import math
@@ -22,7 +22,7 @@ PARTS = {"all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"}
 
 
 class Subject:
-    def __init__(self, operation, dtype, size, pause):
+    def __init__(self, empty, operation, dtype, size, pause):
         self.pause = pause
         self.operation, self.n, self.rank = operation, dist.get_world_size(), dist.get_rank()
         self.modulus = min(max(127 // self.n, 2), 16) if operation in REDUCES else 100
@@ -31,10 +31,10 @@ class Subject:
         self.whole = self.part * self.n if operation in PARTS else elements
         root = self.rank == 0
         count_in = {"all_gather": self.part, "gather": self.part, "barrier": 0}.get(operation, self.whole)
-        self.input = torch.empty(count_in, dtype=dtype)
+        self.input = empty(count_in, dtype=dtype)
         count_out = {"reduce_scatter": self.part, "scatter": self.part, "gather": self.whole if root else 0}
         in_place = operation in ("all_reduce", "reduce", "broadcast", "barrier")
-        self.output = self.input if in_place else torch.empty(count_out.get(operation, self.whole), dtype=dtype)
+        self.output = self.input if in_place else empty(count_out.get(operation, self.whole), dtype=dtype)
         self.writes = root or operation not in ("broadcast", "scatter")
         self.own = [self.pattern(self.rank, i, count_in) for i in range(ITERATIONS)]
         self.call = getattr(self, operation)
@@ -125,8 +125,8 @@ def usage():
     return u.ru_utime + u.ru_stime, u.ru_nvcsw + u.ru_nivcsw
 
 
-def measure(operation, dtype, size, seconds, pause):
-    subject = Subject(operation, getattr(torch, dtype), size, pause)
+def measure(empty, operation, dtype, size, seconds, pause):
+    subject = Subject(empty, operation, getattr(torch, dtype), size, pause)
     n, verified = subject.n, subject.verify(1)
     for i in range(3):
         subject.iterate(i)
@@ -143,13 +143,17 @@ def measure(operation, dtype, size, seconds, pause):
 
 
 def main():
-    file, operation, dtype, seconds, pause, *sizes = sys.argv[1:]
+    file, backend, buffers, operation, dtype, seconds, pause, *sizes = sys.argv[1:]
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=int(os.environ["STORMO_RANK"]),
+    dist.init_process_group(backend, init_method=f"file://{file}", rank=int(os.environ["STORMO_RANK"]),
                             world_size=int(os.environ["STORMO_WORLD_SIZE"]))
+    empty = torch.empty
+    if buffers == "arena":
+        import stormo_torch
+        empty = stormo_torch.empty
     right = True
     for size in sizes:
-        found = measure(operation, dtype, int(size), float(seconds), float(pause))
+        found = measure(empty, operation, dtype, int(size), float(seconds), float(pause))
         right = right and found["verified"]
         if dist.get_rank() == 0:
             print(json.dumps(found), flush=True)
