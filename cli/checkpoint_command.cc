@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,6 +15,7 @@
 #include <cli/plan/output.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/units.h>
+#include <stormo/checkpoint/dcp.h>
 #include <stormo/checkpoint/export.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/reader.h>
@@ -29,7 +31,9 @@ constexpr const char* kExamples =
     "  stormo checkpoint verify runs/mnist/step-00000938        reads and compares everything\n"
     "  stormo checkpoint export runs/mnist model.safetensors    for Python's safetensors package\n"
     "  stormo checkpoint export runs/mnist best.safetensors --best\n"
+    "  stormo checkpoint export runs/mnist dcp --format dcp --optimizer     for dcp.load()\n"
     "  stormo checkpoint import model.safetensors runs/new      then: stormo train ... --resume\n"
+    "  stormo checkpoint import dcp runs/new                    a folder that dcp.save() wrote\n"
     "\n"
     "Exit codes: 0 done; 1 a checkpoint is damaged, or a file cannot be written; 2 usage, or "
     "there\n"
@@ -38,6 +42,7 @@ constexpr const char* kExamples =
 struct CheckpointArguments {
   std::string path;
   std::string target;
+  std::string format = "safetensors";
   bool optimizer = false;
   bool best = false;
   bool json = false;
@@ -137,11 +142,32 @@ Status report(const CheckpointArguments& a, const char* event, const std::string
 Status export_file(const CheckpointArguments& a) {
   STORMO_ASSIGN_OR_RETURN(const std::string path, chosen(a));
   restrict_access_as(path + "/" + Manifest::kFile);
-  STORMO_RETURN_IF_ERROR(checkpoint::export_checkpoint(path, a.target, a.optimizer));
+  const auto write = a.format == "dcp" ? checkpoint::export_dcp : checkpoint::export_checkpoint;
+  STORMO_RETURN_IF_ERROR(write(path, a.target, a.optimizer));
   return report(a, "exported", a.target);
 }
 
+/// What was saved beside the model, such as the state of a scheduler, is not taken: that is said.
+Status import_folder(const CheckpointArguments& a) {
+  STORMO_ASSIGN_OR_RETURN(const checkpoint::ImportedDcp imported,
+                          checkpoint::import_dcp(a.path, a.target));
+  if (a.json) {
+    print_json(Json{{"event", "imported"},
+                    {"schema", 1},
+                    {"path", imported.path},
+                    {"left_out", imported.left_out}});
+    return ok_status();
+  }
+  fmt::print("{}\n", imported.path);
+  for (const std::string& name : imported.left_out) {
+    fmt::print(stderr, "stormo: not taken: {}\n", printable_line(name));
+  }
+  return ok_status();
+}
+
 Status import_file(const CheckpointArguments& a) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(a.path, ignored)) return import_folder(a);
   STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::import_checkpoint(a.path, a.target));
   return report(a, "imported", path);
 }
@@ -166,14 +192,19 @@ void add_checkpoint_command(CLI::App& app, Invocation& invocation) {
   const char* const any = "A checkpoint, or a folder of them: then the newest";
   CLI::App* shown = add("inspect", "What a checkpoint holds", inspect, any);
   CLI::App* read = add("verify", "Read all of it and compare the checksums", verify, any);
-  CLI::App* out = add("export", "Write the model as one safetensors file", export_file, any);
+  CLI::App* out = add("export", "Write the model for PyTorch", export_file, any);
   for (CLI::App* sub : {shown, read, out}) {
     sub->add_flag("--best", a->best, "The best one of the folder (checkpoint.best)");
   }
-  out->add_option("file", a->target, "The new file")->required();
+  out->add_option("file", a->target, "The new file or folder")->required();
+  out->add_option("--format", a->format,
+                  "safetensors: one file; dcp: a folder of torch.distributed.checkpoint")
+      ->check(CLI::IsMember({"safetensors", "dcp"}))
+      ->capture_default_str();
   out->add_flag("--optimizer", a->optimizer, "The optimizer's state too");
-  CLI::App* in = add("import", "Make a checkpoint of step 0 out of a safetensors file", import_file,
-                     "File with the names of torch.nn.Module.state_dict()");
+  CLI::App* in = add("import", "Make a checkpoint of step 0 out of PyTorch's", import_file,
+                     "A safetensors file with the names of torch.nn.Module.state_dict(), or a "
+                     "folder of torch.distributed.checkpoint");
   in->add_option("directory", a->target, "Folder of the checkpoints")->required();
 }
 

@@ -17,9 +17,11 @@ bool g_uses_mpi = false;
 
 Result<std::unique_ptr<comm::Communicator>> join_through_mpi() {
 #ifdef STORMO_HAVE_MPI
-  STORMO_ASSIGN_OR_RETURN(auto world, mpi::join_mpi());
-  // started by something that MPI knows nothing of, every rank would be a world of its own
   const auto place = launch::read_environment(launch::process_environment());
+  mpi::Options options;
+  if (place.ok()) options.interface = place->interface;
+  STORMO_ASSIGN_OR_RETURN(auto world, mpi::join_mpi(options));
+  // started by something that MPI knows nothing of, every rank would be a world of its own
   if (place.ok() && place->source != "none" && place->size != world->size()) {
     return invalid_argument(fmt::format(
         "--engine mpi: {} started {} ranks, but MPI has {}; start them with mpirun, or with the "

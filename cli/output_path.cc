@@ -44,7 +44,8 @@ void restrict_access_as(const std::string& source) {
   struct stat info {};
   if (::stat(source.c_str(), &info) != 0) return;
   const mode_t before = ::umask(077);
-  ::umask(before | (~info.st_mode & 077));
+  const mode_t denied = ~info.st_mode & 066;
+  ::umask(before | denied | (denied & 044) >> 2);  // a folder that cannot be read is not entered
 }
 
 }  // namespace stormo::cli

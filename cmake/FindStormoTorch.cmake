@@ -16,6 +16,9 @@ if(NOT stormo_torch_root AND EXISTS "${STORMO_TORCH_LAST_ROOT}/lib")
 endif()
 if(NOT stormo_torch_root)
   unset(stormo_python)
+  if(SKBUILD)  # pip builds for the Python that it runs in
+    set(stormo_python ${Python3_EXECUTABLE})
+  endif()
   find_program(stormo_python python3 NO_CACHE)
   if(stormo_python)
     # nothing is taken from the current folder
@@ -61,7 +64,7 @@ find_package_handle_standard_args(StormoTorch
   REQUIRED_VARS STORMO_TORCH_INCLUDE STORMO_TORCH_LIBRARY STORMO_TORCH_CPU_LIBRARY
     STORMO_TORCH_C10_LIBRARY
   VERSION_VAR STORMO_TORCH_VERSION
-  REASON_FAILURE_MESSAGE "set STORMO_TORCH to the folder of libtorch 2.11 or newer (with include/ and lib/), activate a Python that has torch, or run ./quickstart, which installs one")
+  REASON_FAILURE_MESSAGE "set STORMO_TORCH to the folder of libtorch 2.11 or newer (with include/ and lib/), activate a Python that has torch (pip: --no-build-isolation), or run ./quickstart, which installs one")
 
 if(StormoTorch_FOUND AND NOT TARGET Stormo::torch)
   add_library(Stormo::torch INTERFACE IMPORTED)

@@ -1,5 +1,6 @@
 # Two groups: the torch-free layers (enough for Stormo::comm) and the rest. Relocatable: nothing
-# installed names the source tree, the build tree or the place of libtorch.
+# installed names the source tree, the build tree or the place of libtorch. The component `program` is what a wheel of
+# the program has (tools/wheel).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(stormo_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Stormo)
@@ -81,15 +82,16 @@ if(TARGET stormo_train_program)
   set(stormo_libexec ${CMAKE_INSTALL_LIBEXECDIR}/stormo)
   set(stormo_rpath "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}/stormo/torch/lib")
   set_target_properties(stormo_train_program PROPERTIES BUILD_RPATH "${stormo_rpath}")
-  install(PROGRAMS $<TARGET_FILE:stormo_train_program> DESTINATION ${stormo_libexec})
+  install(PROGRAMS $<TARGET_FILE:stormo_train_program> DESTINATION ${stormo_libexec} COMPONENT program)
   install(CODE "file(RPATH_SET
     FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${stormo_libexec}/stormo-train\"
-    NEW_RPATH [[${stormo_rpath}]])")
+    NEW_RPATH [[${stormo_rpath}]])" COMPONENT program)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/start-train.sh.in ${PROJECT_BINARY_DIR}/start-train.sh @ONLY)
-  install(PROGRAMS ${PROJECT_BINARY_DIR}/start-train.sh DESTINATION ${stormo_libexec} RENAME start-train)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/start-train.sh DESTINATION ${stormo_libexec} RENAME start-train
+    COMPONENT program)
 endif()
 if(TARGET stormo)
-  install(PROGRAMS $<TARGET_FILE:stormo> DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(PROGRAMS $<TARGET_FILE:stormo> DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()
 if(TARGET stormo)  # the program knows its own commands
   foreach(script IN ITEMS bash:bash-completion/completions/stormo zsh:zsh/site-functions/_stormo
@@ -101,15 +103,16 @@ if(TARGET stormo)  # the program knows its own commands
       set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${file}\")
       execute_process(COMMAND \"$<TARGET_FILE:stormo>\" completion ${shell}
         OUTPUT_VARIABLE script COMMAND_ERROR_IS_FATAL ANY)
-      file(WRITE \"\${file}\" \"\${script}\")")
+      file(WRITE \"\${file}\" \"\${script}\")" COMPONENT program)
   endforeach()
   install(CODE "
     set(folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1\")
     file(MAKE_DIRECTORY \"\${folder}\")
-    execute_process(COMMAND \"$<TARGET_FILE:stormo>\" manual \"\${folder}\" COMMAND_ERROR_IS_FATAL ANY)")
+    execute_process(COMMAND \"$<TARGET_FILE:stormo>\" manual \"\${folder}\" COMMAND_ERROR_IS_FATAL ANY)"
+    COMPONENT program)
 endif()
 # recipes and what they train on, documents, and programs to copy: with links between them as here
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/stormo
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/stormo COMPONENT program
   FILES_MATCHING PATTERN "*.toml" PATTERN "*.md" PATTERN "*.svg" PATTERN "*.cc")
-install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/stormo)
+install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/stormo COMPONENT program)

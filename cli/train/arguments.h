@@ -20,6 +20,9 @@ struct TrainArguments {
   std::string trace;
   std::string record;
   std::string log_csv;
+  std::string metrics;
+  std::string metrics_token;
+  std::string tensorboard;
   std::string checkpoint;
   std::string init_from;
   std::vector<std::string> init_new;

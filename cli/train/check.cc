@@ -25,6 +25,7 @@
 #include <stormo/train/prepare/initial_weights.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/transport/memory/address_space.h>
+#include <stormo/transport/net/socket.h>
 
 namespace stormo::cli {
 namespace {
@@ -51,6 +52,9 @@ void check_files(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
   };
   if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
   if (!a.log_csv.empty()) note(check_output_path(a.log_csv).within("--log-csv"));
+  if (!a.tensorboard.empty()) {
+    note(check_output_folder(a.tensorboard, {}).within("--tensorboard"));
+  }
   std::error_code ignored;
   const bool taken = !a.record.empty() && fs::exists(a.record, ignored) &&
                      !(fs::is_directory(a.record, ignored) && fs::is_empty(a.record, ignored));
@@ -71,6 +75,21 @@ std::optional<train::RecipeData> check_run_data(const train::ParsedRecipe& parse
   }
   if (!errors.empty()) return std::nullopt;  // each rank looks at its own
   return train::described_columns(parsed.recipe);
+}
+
+/// --metrics, as far as any host can tell.
+void check_metrics(const TrainArguments& a, Errors& errors) {
+  if (a.metrics.empty()) {
+    if (!a.metrics_token.empty()) errors.push_back("--metrics-token is for --metrics; add it");
+    return;
+  }
+  const Result<transport::HostPort> address = transport::parse_host_port(a.metrics);
+  const bool has_port = address.ok() && (address->port != 0 || a.metrics.ends_with(":0"));
+  if (has_port) return;
+  errors.push_back(address.ok() ? fmt::format("--metrics: '{}' has no port; write ADDRESS:PORT, "
+                                              "e.g. 127.0.0.1:9464",
+                                              a.metrics)
+                                : "--metrics: " + address.status().message());
 }
 
 std::vector<int> sizes_of(const std::vector<launch::HostShare>& shares) {
@@ -221,6 +240,7 @@ train::ParsedRecipe recipe_of(const TrainArguments& a) {
         "--record writes the order of reads and pushes at parameter servers; use "
         "strategy.kind=parameter_server");
   }
+  check_metrics(a, parsed.errors);
   if (!a.accept_changes.empty() && !a.resume) {
     parsed.errors.push_back("--accept-changes is of a run that goes on; add --resume");
   }

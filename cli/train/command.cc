@@ -68,6 +68,14 @@ void add_train_arguments(CLI::App& train, Invocation& invocation,
   command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");
   command->add_option("--log-csv", a->log_csv,
                       "Write steps and evaluations as a table; --resume appends");
+  command->add_option("--metrics", a->metrics,
+                      "ADDRESS:PORT at which rank 0 shows the run over HTTP: /metrics\nfor "
+                      "Prometheus, /json, /healthz; e.g. 127.0.0.1:9464");
+  command->add_option("--metrics-token", a->metrics_token,
+                      "File with the token that its readers must have; needed for an\naddress "
+                      "that other machines can reach");
+  command->add_option("--tensorboard", a->tensorboard,
+                      "Folder into which to write an event file for TensorBoard");
   command
       ->add_option("--record", a->record,
                    "Folder for the order of reads and pushes of a run with\nparameter servers, "

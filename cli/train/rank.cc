@@ -1,11 +1,8 @@
 #include <cli/train/rank.h>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <malloc.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -23,6 +20,7 @@
 #include <cli/plan/step.h>
 #include <cli/train/check.h>
 #include <cli/train/report.h>
+#include <cli/train/reports.h>
 #include <cli/train/trace_file.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/version.h>
@@ -30,11 +28,6 @@
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/process/available_memory.h>
-#include <stormo/observe/background_stream.h>
-#include <stormo/observe/csv_log.h>
-#include <stormo/observe/json_lines.h>
-#include <stormo/observe/progress.h>
-#include <stormo/observe/tee.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/estimate/step_sizes.h>
@@ -52,98 +45,6 @@ namespace {
 
 /// How long an interrupted run waits for a reader that does not read.
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
-
-/// Rank 0's observers: JSON lines for programs, text for people. Whatever their readers do, the run
-/// goes on.
-class Reports {
- public:
-  /// `table`: a descriptor for the table of the run, which this closes; -1: none. `heads`: it
-  /// begins with the names of the columns.
-  Reports(bool json, int table, bool heads)
-      : writes_json_(json),
-        table_fd_(table),
-        errors_(STDERR_FILENO),
-        output_(STDOUT_FILENO,
-                [this](std::string_view reason) {
-                  errors_.append("stormo train: standard output: " + std::string(reason) +
-                                 "; records are being lost. Training goes on and will end with "
-                                 "exit code 1 at best\n");
-                }),
-        text_(errors_, style()),
-        warnings_(errors_),
-        json_(output_) {
-    std::vector<observe::RunObserver*> all = choose(json);
-    if (table >= 0) {
-      table_.emplace(table, [this](std::string_view reason) {
-        errors_.append("stormo train: --log-csv: " + std::string(reason) +
-                       "; rows are being lost. Training goes on and will end with exit code 1 at "
-                       "best\n");
-      });
-      all.push_back(&csv_.emplace(*table_, heads));
-    }
-    tee_.emplace(std::move(all));
-  }
-  ~Reports() {
-    csv_.reset();
-    table_.reset();
-    if (table_fd_ >= 0) ::close(table_fd_);
-  }
-  Reports(const Reports&) = delete;
-  Reports& operator=(const Reports&) = delete;
-
-  observe::RunObserver& observer() { return *tee_; }
-  std::ostream& errors() { return errors_; }
-  /// A person learns of it in any case.
-  void fail(const observe::ErrorRecord& record) {
-    text_.on_error(record);
-    if (writes_json_) json_.on_error(record);
-  }
-  /// Waits for the readers until `by`. False when anything was lost.
-  bool finish(Deadline by) {
-    const bool output = output_.finish(by);
-    const bool rows = !table_ || table_->finish(by);
-    return errors_.finish(by) && output && rows;
-  }
-
- private:
-  static observe::TerminalStyle style() {
-    const int columns = terminal_columns();
-    return observe::terminal_style(columns > 0, columns, std::getenv("NO_COLOR"),
-                                   std::getenv("TERM"));
-  }
-  std::vector<observe::RunObserver*> choose(bool json) {
-    if (!json) return {&text_};
-    // A program reads standard output; a person may still be watching.
-    if (terminal_columns() > 0) return {&json_, &text_};
-    return {&json_, &warnings_};
-  }
-
-  bool writes_json_;
-  int table_fd_;
-  observe::BackgroundStream errors_;
-  observe::BackgroundStream output_;
-  observe::TextObserver text_;
-  observe::WarningObserver warnings_;
-  observe::JsonObserver json_;
-  std::optional<observe::BackgroundStream> table_;
-  std::optional<observe::CsvLog> csv_;
-  std::optional<observe::TeeObserver> tee_;
-};
-
-/// Makes the reports of a rank that reports. `goes_on`: it goes on with those of another one.
-Status open_reports(const TrainRun& run, bool goes_on, std::optional<Reports>& reports) {
-  if (run.words.log_csv.empty()) {
-    reports.emplace(run.words.json, -1, false);
-    return {};
-  }
-  const int how = goes_on || run.parsed.recipe.train.resume ? O_APPEND : O_TRUNC;
-  const int fd = ::open(run.words.log_csv.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
-  if (fd < 0) return errno_error("--log-csv: open " + run.words.log_csv);
-  struct stat info {};
-  const bool heads = ::fstat(fd, &info) != 0 || info.st_size == 0;
-  reports.emplace(run.words.json, fd, heads);
-  return {};
-}
 
 /// Where a stall leaves the last operations of all ranks, unless the environment says; empty: where
 /// it does without a choice.
@@ -293,8 +194,9 @@ Result<Prepared> try_prepare(const TrainRun& run, const World& world) {
 }
 
 /// A collective. What is wrong here was the user's choice, also where a rank is alone.
-Status refuse_together(comm::Communicator& group, const Status& problem) {
-  const Status status = comm::check_agreement(group, {}, problem);
+Status refuse_together(comm::Communicator& group, const Status& problem,
+                       std::vector<comm::Fact> facts = {}) {
+  const Status status = comm::check_agreement(group, std::move(facts), problem);
   const bool alone = group.size() == 1 && !problem.ok();
   return alone ? Status(Code::kRefused, status.message()) : status;
 }
@@ -326,15 +228,16 @@ struct Progress {
 };
 
 /// Returns the exit code. What it refuses before the first step, it refuses on all ranks.
-Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Reports>& reports,
-                          Progress& progress) {
+Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, Progress& progress) {
   comm::Communicator& group = world.communicator();
-  STORMO_RETURN_IF_ERROR(comm::check_agreement(group, facts_of(run), problem_of(run, group)));
+  Status problem = problem_of(run, group);
+  if (problem.ok() && begins_run(run, world)) problem = open_monitor(run, outlets);
+  STORMO_RETURN_IF_ERROR(refuse_together(group, problem, facts_of(run)));
   train::TrainerOptions options = options_of(run);
   Result<Prepared> prepared = train::reads_columns(run.parsed.recipe, group.size())
                                   ? prepare_columns(run, world, options)
                                   : try_prepare(run, world);
-  Status problem = prepared.status();
+  problem = prepared.status();
   const bool takes_others = begins_run(run, world) && begins_with_others(run.parsed.recipe);
   if (problem.ok() && takes_others) {
     problem = train::check_initial_weights(run.parsed.recipe, *prepared->task.module);
@@ -358,12 +261,17 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   trainer.set_data_records(data.records);
   STORMO_RETURN_IF_ERROR(refuse_together(group, check_plan(run, world, *task.module, trainer)));
   if (begins_run(run, world)) {
-    STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/false, reports));
-    trainer.set_observer(&reports->observer());
+    STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/false, outlets));
+    trainer.set_observer(&outlets.reports->observer());
   }
   trainer.on_lead([&]() -> Result<observe::RunObserver*> {
-    STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/true, reports));
-    return &reports->observer();
+    const Status monitored = open_monitor(run, outlets);
+    STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/true, outlets));
+    if (!monitored.ok()) {
+      outlets.reports->errors() << "stormo train: " << message_text(monitored.message())
+                                << "; the run goes on without\n";
+    }
+    return &outlets.reports->observer();
   });
   std::optional<TraceFile> trace;
   if (!run.words.trace.empty()) {
@@ -401,11 +309,12 @@ void tell_servers(const TrainRun& run, const Status& failure) {
   run.session->fail(failure.message());
 }
 
-int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
+int join_and_train(const TrainRun& run, Outlets& outlets) {
+  std::optional<Reports>& reports = outlets.reports;
   try {
     World world = enter_world(run);
     Progress progress;
-    const Result<int> code = train_as_rank(world, run, reports, progress);
+    const Result<int> code = train_as_rank(world, run, outlets, progress);
     if (code.ok()) return *code;
     tell_servers(run, code.status());
     // All ranks know what all of them refuse; the logs of other hosts may be elsewhere.
@@ -455,13 +364,13 @@ int run_rank(const TrainRun& run) {
   const train::StopSignal notices(train::StopSignal::Scope::kNotices);
   set_access(run.parsed.recipe.access);
   // Outlives the group: other ranks must not wait for a reader.
-  std::optional<Reports> reports;
-  const int exit_code = join_and_train(run, reports);
-  if (!reports) return exit_code;
+  Outlets outlets;
+  const int exit_code = join_and_train(run, outlets);
+  if (!outlets.reports) return exit_code;
   // With a signal, or ended by a launcher that will not wait.
   const bool hurried = exit_code == kExitSaved || exit_code > 128;
   const bool all_said =
-      reports->finish(hurried ? Deadline::after(kLastOutputTime) : Deadline::never());
+      outlets.reports->finish(hurried ? Deadline::after(kLastOutputTime) : Deadline::never());
   return exit_code == kExitOk && !all_said ? kExitFailed : exit_code;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/base/event.h>
+#include <stormo/observe/step_times.h>
 
 namespace stormo::observe {
 
@@ -80,6 +81,14 @@ struct StepRecord {
   std::vector<std::array<double, kNumLanes>> rank_shares{};
   int slowest = -1;            ///< rank that computed and loaded longest; -1: rank_shares is empty
   std::string slowest_host{};  ///< with several hosts
+
+  // Of the whole run so far.
+  std::int64_t samples = 0;
+  std::optional<double> gradient_norm{};  ///< of this step, before clipping; where it is computed
+  StepTimes times{};                      ///< of the steps since the start or the resume
+  std::array<double, kNumLanes> lane_seconds{};  ///< of this rank, since then
+  std::uint64_t bytes_sent = 0;  ///< between hosts, by collectives of this rank, since then
+  std::string checkpoint{};      ///< path of the newest that is complete; empty: none
 };
 
 struct EvalRecord {

@@ -58,7 +58,7 @@ std::vector<std::string> seeds() {
       {StoreOp::kGet, 3, 0, "rank/0", {}},      {StoreOp::kCancel, 3, 0, {}, {}},
       {StoreOp::kWatch, 5, 0, "failure", {}},   {StoreOp::kWill, 6, 500, "failure", "x"},
       {StoreOp::kBeat, 0, 0, {}, "step 12"},    {StoreOp::kGoodbye, 7, 0, {}, {}},
-      {StoreOp::kErase, 8, 0, "rank/0", {}}};
+      {StoreOp::kErase, 8, 0, "rank/0", {}},    {StoreOp::kEraseIf, 9, 0, "failure", "why"}};
   std::string session(1, '\x10');
   std::vector<std::string> all;
   for (const StoreRequest& r : requests) {

@@ -68,7 +68,8 @@ TEST(WalkAllReduce, HasOneReductionAndOneMeeting) {
                                                         {.place = {1, Area::kOut}, .raw = true}},
                                             .destinations = {{0, Area::kOut}, {1, Area::kOut}}},
                                            {.kind = Instruction::Kind::kSync}},
-                                 .shares_out = true};
+                                 .shares_out = true,
+                                 .unshared = {rank == 0, rank == 1}};
     EXPECT_EQ(program, expected);
   }
 }

@@ -6,7 +6,16 @@ namespace stormo::train {
 
 void StepLog::resume() {
   lanes_.take();  // what the pause took belongs to no step
-  started_ = std::chrono::steady_clock::now();
+  step_started_ = started_ = std::chrono::steady_clock::now();
+}
+
+void StepLog::add(std::int64_t samples, std::int64_t steps) {
+  samples_ += samples;
+  steps_ += steps;
+  const TimePoint now = std::chrono::steady_clock::now();
+  const double together = std::chrono::duration<double>(now - step_started_).count();
+  times_.add(together, static_cast<std::uint64_t>(steps));
+  step_started_ = now;
 }
 
 void StepLog::pause() {
@@ -16,12 +25,17 @@ void StepLog::pause() {
   total_seconds_ += elapsed;
   started_ = now;
   const auto lanes = lanes_.take();
-  for (std::size_t i = 0; i < lanes.size(); ++i) lane_seconds_[i] += lanes[i];
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    lane_seconds_[i] += lanes[i];
+    total_lane_seconds_[i] += lanes[i];
+  }
 }
 
 observe::StepRecord StepLog::look(std::int64_t steps_left) {
   pause();
   observe::StepRecord record;
+  record.times = times_;
+  record.lane_seconds = total_lane_seconds_;
   if (seconds_ > 0) {
     record.samples_per_s = static_cast<double>(samples_) / seconds_;
     record.share = lane_seconds_;

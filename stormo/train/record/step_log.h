@@ -18,13 +18,11 @@ class StepLog {
   /// Starts, or continues after pause().
   void resume();
   void pause();
-  void add(std::int64_t samples, std::int64_t steps = 1) {
-    samples_ += samples;
-    steps_ += steps;
-  }
+  /// What was trained since the last call, or since resume(): at least one step.
+  void add(std::int64_t samples, std::int64_t steps = 1);
 
-  /// Speed, remaining time and lane shares since the last take(); the other fields are the
-  /// caller's.
+  /// Speed, remaining time and lane shares since the last take(), and the times of the whole run;
+  /// the other fields are the caller's.
   observe::StepRecord look(std::int64_t steps_left);
   /// The same, and starts a new measurement.
   observe::StepRecord take(std::int64_t steps_left);
@@ -34,6 +32,9 @@ class StepLog {
  private:
   LaneTimer& lanes_;
   TimePoint started_{};
+  TimePoint step_started_{};
+  observe::StepTimes times_;
+  std::array<double, kNumLanes> total_lane_seconds_{};
   double seconds_ = 0;        // since the last take()
   double total_seconds_ = 0;  // of all that is over
   std::array<double, kNumLanes> lane_seconds_{};

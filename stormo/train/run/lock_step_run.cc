@@ -66,6 +66,7 @@ Status LockStepRun::end_step(const StepOutcome& mine) {
   ++run_.state.step;
   run_.state.samples += loaded_samples();
   progress_.log().add(loaded_samples());
+  run_.gradient_norm = mine.gradient_norm;
   if (agrees_) return note_agreement();
   round_.loss_sum += mine.loss_sum;
   round_.samples += mine.samples;

@@ -85,6 +85,7 @@ struct RunContext {
   std::int64_t first_sample = 0;
   double learning_rate = 0;
   double step_loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last step; NaN: unknown
+  std::optional<double> gradient_norm = {};  ///< likewise, where ranks train in lock step
   bool leads;      ///< of processes without a common world: evaluates, saves, and reports
   int signal = 0;  ///< that ends the run; equal on all ranks
 };

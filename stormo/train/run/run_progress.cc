@@ -48,8 +48,9 @@ double seconds_since(TimePoint start) {
 
 }  // namespace
 
-RunProgress::RunProgress(RunContext& run)
+RunProgress::RunProgress(RunContext& run, RunModel& model)
     : run_(run),
+      model_(model),
       log_(run.lanes),
       recent_loss_(std::min(kLossSteps, (run.setup.train->size() + run.options.global_batch - 1) /
                                             run.options.global_batch)),
@@ -121,6 +122,10 @@ void RunProgress::show_step(observe::StepRecord record, bool logged) {
       static_cast<double>(run_.state.samples) / static_cast<double>(run_.setup.train->size());
   record.loss = run_.step_loss;
   record.learning_rate = run_.learning_rate;
+  record.samples = run_.state.samples;
+  record.gradient_norm = run_.gradient_norm;
+  record.bytes_sent = model_.groups().bytes_sent();
+  record.checkpoint = run_.state.last_saved();
   logged ? run_.observer().on_step(record) : run_.observer().on_progress(record);
   shown_ = std::chrono::steady_clock::now();
 }

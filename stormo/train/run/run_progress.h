@@ -9,14 +9,15 @@
 #include <stormo/observe/records.h>
 #include <stormo/train/record/step_log.h>
 #include <stormo/train/run/run_context.h>
+#include <stormo/train/run/run_model.h>
 
 namespace stormo::train {
 
 /// What a run says of itself while it trains: steps, times of ranks, and what may be going wrong.
 class RunProgress {
  public:
-  /// `run` is borrowed.
-  explicit RunProgress(RunContext& run);
+  /// Both are borrowed.
+  RunProgress(RunContext& run, RunModel& model);
 
   /// When all is made: what is trained, and what is known to be in vain. A collective.
   Status start();
@@ -38,6 +39,7 @@ class RunProgress {
   Status gather_shares(observe::StepRecord& record);
 
   RunContext& run_;
+  RunModel& model_;
   StepLog log_;
   RecentLoss recent_loss_;
   LossWatch loss_watch_;

@@ -29,7 +29,11 @@ std::unique_ptr<TrainingRun> TrainingRun::create(RunSetup& setup) {
 }
 
 TrainingRun::TrainingRun(RunSetup& setup)
-    : run_(setup), model_(run_), progress_(run_), saves_(run_), evaluation_(run_, model_, saves_) {}
+    : run_(setup),
+      model_(run_),
+      progress_(run_, model_),
+      saves_(run_),
+      evaluation_(run_, model_, saves_) {}
 
 TrainingRun::~TrainingRun() {
   model_.pass_no_events();

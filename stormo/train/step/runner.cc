@@ -308,6 +308,7 @@ Status Runner::agree(const Action& /*action*/) {
 Status Runner::norm(const Action& /*action*/) {
   const Interval interval(parts_.lanes, Lane::kCompute, "norm");
   STORMO_ASSIGN_OR_RETURN(norm_, parts_.store.gradient_norm());
+  outcome_.gradient_norm = norm_;
   return {};
 }
 
@@ -317,6 +318,7 @@ Status Runner::unscale(const Action& /*action*/) {
   parts_.scaler->update();
   outcome_.skipped = !finite;
   norm_ *= gradient_scale_;
+  outcome_.gradient_norm = norm_;
   return {};
 }
 

@@ -29,6 +29,8 @@ struct StepOutcome {
   double loss_sum = 0;
   std::int64_t samples = 0;  ///< of whose loss this rank knows, may be 0
   bool skipped = false;      ///< no update, on any rank: a gradient overflowed in float16
+  /// Of the averaged gradient, before clipping; where the plan computes it.
+  std::optional<double> gradient_norm = {};
   double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
 };
 

@@ -106,7 +106,8 @@ World init(int threads) {
 World init(std::unique_ptr<comm::Communicator> group, int threads) {
   tensor::install_arena_allocator(group->arena());
   g_group = group.get();
-  g_previous_handler = std::set_terminate(fail_group_and_terminate);
+  const std::terminate_handler previous = std::set_terminate(fail_group_and_terminate);
+  if (previous != fail_group_and_terminate) g_previous_handler = previous;  // an earlier World's
   World world(std::move(group));
   world.threads_ = set_threads(world, threads).take_or_throw();
   return world;

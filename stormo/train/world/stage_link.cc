@@ -10,9 +10,18 @@
 namespace stormo::train {
 namespace {
 
-constexpr std::uint32_t kHeaderTag = 1, kElementsTag = 2;
+/// The group of the stages may be the world: its users have the tags without the highest bit.
+constexpr std::uint32_t header_tag(StageLink::Key key) {
+  return std::uint32_t{1} << 31 | static_cast<std::uint32_t>(key) << 1;
+}
+constexpr std::uint32_t elements_tag(StageLink::Key key) { return header_tag(key) | 1; }
 /// How long the end waits for peers that still have what they borrowed.
 constexpr Duration kPatience = std::chrono::seconds(10);
+
+Status check(StageLink::Key key) {
+  if (key <= StageLink::kMaxKey) return {};
+  return {Code::kBadPlan, "more tensors are under way between two stages than there are tags"};
+}
 
 template <class T>
 comm::Buffer bytes_of_object(T& object) {
@@ -31,7 +40,8 @@ StageLink::StageLink(comm::Communicator& stages)
 }
 
 // A peer may still compute with what it has borrowed. If it has not dropped it in time, or the
-// group has failed, the memory stays: nobody knows who reads it.
+// group has failed, the memory stays: nobody knows who reads it. So does that of messages which are
+// still under way.
 StageLink::~StageLink() {
   const Deadline by = Deadline::after(kPatience);
   for (free_dropped(); !lent_.empty() && stages_.status().ok() && !by.expired(); free_dropped()) {
@@ -39,6 +49,12 @@ StageLink::~StageLink() {
   }
   for (const Lent& l : lent_) new torch::Tensor(l.tensor);  // NOLINT: never freed, on purpose
   for (Sending& s : sending_) static_cast<void>(s.work.wait(by));
+  std::erase_if(sending_, [](const Sending& s) { return s.work.test(); });
+  if (!sending_.empty()) new auto(std::move(sending_));  // NOLINT
+  for (Peer& p : peers_) {
+    std::erase_if(p.expected, [](const auto& e) { return e.second.work.test(); });
+    if (!p.expected.empty()) new auto(std::move(p.expected));  // NOLINT
+  }
 }
 
 bool StageLink::in_host(int stage) const {
@@ -47,9 +63,10 @@ bool StageLink::in_host(int stage) const {
 }
 
 Status StageLink::send(int to, Key key, const torch::Tensor& x, torch::IntArrayRef like) {
+  STORMO_RETURN_IF_ERROR(check(key));
   free_dropped();
   STORMO_RETURN_IF_ERROR(forget_sent());
-  Header header{.key = key};
+  Header header;
   if (x.defined()) {
     if (static_cast<std::size_t>(x.dim()) > kMaxDimensions) {
       return invalid_argument("a tensor between two stages has " + std::to_string(x.dim()) +
@@ -60,11 +77,11 @@ Status StageLink::send(int to, Key key, const torch::Tensor& x, torch::IntArrayR
     std::ranges::copy(x.sizes(), header.sizes.begin());
   }
   const torch::Tensor whole = x.defined() ? x.detach().contiguous() : x;
-  return in_host(to) ? lend(to, header, whole) : send_far(to, header, whole, like);
+  return in_host(to) ? lend(to, key, header, whole) : send_far(to, key, header, whole, like);
 }
 
 /// By reference: the receiver says when it has dropped it.
-Status StageLink::lend(int to, Header header, const torch::Tensor& x) {
+Status StageLink::lend(int to, Key key, Header header, const torch::Tensor& x) {
   if (x.defined()) {
     STORMO_ASSIGN_OR_RETURN(const torch::Tensor shared, in_arena(x));
     void* const word = stages_.arena().allocate(sizeof(Word));
@@ -73,10 +90,13 @@ Status StageLink::lend(int to, Header header, const torch::Tensor& x) {
     header.elements_at = stages_.arena().offset_of(shared.data_ptr());
     header.dropped_at = stages_.arena().offset_of(word);
   }
-  // else it waits for its turn, and this rank must not
-  if (sending_.empty()) return stages_.send(bytes_of_object(header), to, kHeaderTag);
-  send_later(to, std::make_shared<Header>(header), {});
+  send_header(to, key, header);
   return {};
+}
+
+void StageLink::send_header(int to, Key key, const Header& header) {
+  Sending& sending = sending_.emplace_back(Sending{.tensor = {}, .header = header, .work = {}});
+  sending.work = stages_.send_async(bytes_of_object(sending.header), to, header_tag(key));
 }
 
 Result<torch::Tensor> StageLink::in_arena(const torch::Tensor& x) {
@@ -94,77 +114,72 @@ Result<torch::Tensor> StageLink::in_arena(const torch::Tensor& x) {
   return copy;
 }
 
-Status StageLink::send_far(int to, const Header& header, const torch::Tensor& x,
+Status StageLink::send_far(int to, Key key, const Header& header, const torch::Tensor& x,
                            torch::IntArrayRef like) {
-  const auto [known, is_new] = peer(to).sent.try_emplace({header.key, like.vec()}, header);
+  const auto [known, is_new] = peer(to).sent.try_emplace({key, like.vec()}, header);
   if (known->second != header) {
     return invalid_argument(
         "a tensor between two stages has another shape than in the step before, though the input "
         "has the same; a pipeline between hosts needs shapes that follow from that of the input");
   }
-  send_later(to, is_new ? std::make_shared<Header>(header) : nullptr, x);
+  if (is_new) send_header(to, key, header);
+  if (!x.defined()) return {};
+  sending_.push_back(
+      {.tensor = x, .work = stages_.send_async(tensor::buffer_of(x), to, elements_tag(key))});
   return {};
-}
-
-/// In the background.
-void StageLink::send_later(int to, std::shared_ptr<Header> header, const torch::Tensor& x) {
-  if (header != nullptr) {
-    comm::Work work = stages_.send_async(bytes_of_object(*header), to, kHeaderTag);
-    sending_.push_back({.tensor = {}, .header = std::move(header), .work = std::move(work)});
-  }
-  if (!x.defined()) return;
-  comm::Work work = stages_.send_async(tensor::buffer_of(x), to, kElementsTag);
-  sending_.push_back({.tensor = x, .header = {}, .work = std::move(work)});
 }
 
 Status StageLink::expect(int from, Key key, torch::IntArrayRef like) {
-  Expected expected{.key = key};
-  if (!in_host(from)) {
-    auto [known, is_new] = peer(from).received.try_emplace({key, like.vec()});
-    if (is_new) STORMO_RETURN_IF_ERROR(receive_header(from, key, known->second));
-    const Header& header = known->second;
-    if (header.type >= 0) {
-      const torch::IntArrayRef sizes(header.sizes.data(),
-                                     static_cast<std::size_t>(header.dimensions));
-      expected.posted = torch::empty(sizes, static_cast<torch::ScalarType>(header.type));
-      expected.work = stages_.recv_async(tensor::buffer_of(expected.posted), from, kElementsTag);
-    }
+  STORMO_RETURN_IF_ERROR(check(key));
+  const auto [entry, is_new] = peer(from).expected.try_emplace(key);
+  if (!is_new) return {Code::kBadPlan, "two tensors of one key are under way between two stages"};
+  if (in_host(from)) return {};
+  Expected& expected = entry->second;
+  expected.shape = {key, like.vec()};
+  const auto known = peer(from).received.find(expected.shape);
+  if (known == peer(from).received.end()) {
+    expected.work = stages_.recv_async(bytes_of_object(expected.header), from, header_tag(key));
+  } else {
+    expected.header = known->second;
+    post_elements(from, key, expected);
   }
-  peer(from).expected.push_back(std::move(expected));
   return {};
 }
 
-Status StageLink::receive_header(int from, Key key, Header& header) {
-  STORMO_RETURN_IF_ERROR(stages_.recv(bytes_of_object(header), from, kHeaderTag));
-  return header.key == key ? Status()
-                           : Status(Code::kMismatch, "stages move tensors in another order");
+void StageLink::post_elements(int from, Key key, Expected& expected) {
+  const Header& header = expected.header;
+  if (header.type < 0) return;
+  const torch::IntArrayRef sizes(header.sizes.data(), static_cast<std::size_t>(header.dimensions));
+  expected.elements = torch::empty(sizes, static_cast<torch::ScalarType>(header.type));
+  expected.work = stages_.recv_async(tensor::buffer_of(expected.elements), from, elements_tag(key));
 }
 
 Result<torch::Tensor> StageLink::receive(int from, Key key) {
-  Peer& sender = peer(from);
-  while (!sender.arrived.contains(key)) {
-    if (sender.expected.empty()) {
-      return Status(Code::kBadPlan, "a stage needs a tensor that no move brings");
-    }
-    const Key first = sender.expected.front().key;
-    STORMO_ASSIGN_OR_RETURN(torch::Tensor x, next(from));
-    if (first == key) return x;
-    sender.arrived.emplace(first, std::move(x));
+  const auto entry = peer(from).expected.find(key);
+  if (entry == peer(from).expected.end()) {
+    return Status(Code::kBadPlan, "a stage needs a tensor that no move brings");
   }
-  return std::move(sender.arrived.extract(key).mapped());
+  Result<torch::Tensor> x = torch::Tensor();
+  if (in_host(from)) {
+    Header header;
+    STORMO_RETURN_IF_ERROR(stages_.recv(bytes_of_object(header), from, header_tag(key)));
+    if (header.type >= 0) x = borrow(from, header);
+  } else {
+    x = receive_far(from, key, entry->second);
+  }
+  peer(from).expected.erase(entry);
+  return x;
 }
 
-/// The first of those expected.
-Result<torch::Tensor> StageLink::next(int from) {
-  Expected expected = std::move(peer(from).expected.front());
-  peer(from).expected.pop_front();
-  if (!in_host(from)) {
-    if (expected.posted.defined()) STORMO_RETURN_IF_ERROR(expected.work.wait());
-    return expected.posted;
+Result<torch::Tensor> StageLink::receive_far(int from, Key key, Expected& expected) {
+  const auto [known, is_new] = peer(from).received.try_emplace(expected.shape);
+  if (is_new) {
+    STORMO_RETURN_IF_ERROR(expected.work.wait());
+    known->second = expected.header;
+    post_elements(from, key, expected);
   }
-  Header header;
-  STORMO_RETURN_IF_ERROR(receive_header(from, expected.key, header));
-  return header.type < 0 ? torch::Tensor() : borrow(from, header);
+  if (expected.elements.defined()) STORMO_RETURN_IF_ERROR(expected.work.wait());
+  return expected.elements;
 }
 
 torch::Tensor StageLink::borrow(int from, const Header& header) const {
@@ -180,8 +195,10 @@ torch::Tensor StageLink::borrow(int from, const Header& header) const {
 
 Status StageLink::drain() {
   for (int from = 0; from < num_stages(); ++from) {
-    peer(from).arrived.clear();
-    while (!peer(from).expected.empty()) STORMO_RETURN_IF_ERROR(next(from).status());
+    auto& expected = peer(from).expected;
+    while (!expected.empty()) {
+      STORMO_RETURN_IF_ERROR(receive(from, expected.begin()->first).status());
+    }
   }
   return {};
 }
@@ -195,12 +212,13 @@ void StageLink::free_dropped() {
 }
 
 Status StageLink::forget_sent() {
-  while (!sending_.empty() && sending_.front().work.test()) {
-    Sending sent = std::move(sending_.front());
-    sending_.pop_front();
-    STORMO_RETURN_IF_ERROR(sent.work.wait());
-  }
-  return {};
+  Status outcome;
+  std::erase_if(sending_, [&outcome](Sending& s) {
+    if (!s.work.test()) return false;
+    if (outcome.ok()) outcome = s.work.wait();
+    return true;
+  });
+  return outcome;
 }
 
 }  // namespace stormo::train

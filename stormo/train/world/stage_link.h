@@ -3,10 +3,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -25,12 +23,13 @@ namespace stormo::train {
 /// has dropped it. Between hosts, and where the ranks of a host share no memory, it is sent in the
 /// background.
 ///
-/// A sender never waits for the receiver. Both ends of a pair call send() and expect() in the same
-/// order, that of a plan; receive() may come in any order. One thread.
+/// A sender never waits for the receiver. The key of a tensor is the tag of its messages, so the
+/// two ends of a pair may call in any order. One thread.
 class StageLink {
  public:
   /// Names a tensor among those that are under way between two stages.
   using Key = std::uint64_t;
+  static constexpr Key kMaxKey = (Key{1} << 30) - 1;
 
   /// `stages` is the group of the stages of one pipeline; its rank s is stage s. Borrowed.
   explicit StageLink(comm::Communicator& stages);
@@ -46,8 +45,7 @@ class StageLink {
   /// has dropped it. `like`: numbers, equal at both ends, that decide the shape of the tensor with
   /// this key; so a shape has to travel once only. Does not wait.
   Status send(int to, Key key, const torch::Tensor& x, torch::IntArrayRef like);
-  /// The tensor with this key will be received. Waits only for the shape of one from another host,
-  /// the first time.
+  /// The tensor with this key will be received. Does not wait.
   Status expect(int from, Key key, torch::IntArrayRef like);
   /// Blocks until an expected tensor is there. In a host it is the sender's memory: read only.
   Result<torch::Tensor> receive(int from, Key key);
@@ -63,7 +61,6 @@ class StageLink {
   static constexpr std::size_t kMaxDimensions = 12;
   /// What a receiver has to know of a tensor. In a host it also says where the elements are.
   struct Header {
-    Key key = 0;
     std::uint64_t elements_at = 0;  ///< offset in the sender's Arena
     std::uint64_t dropped_at = 0;   ///< likewise, of the word that the receiver sets
     std::int32_t type = -1;         ///< torch::ScalarType; -1: undefined
@@ -77,32 +74,34 @@ class StageLink {
     torch::Tensor tensor;
     Word* dropped;
   };
+  using Shape = std::pair<Key, std::vector<std::int64_t>>;
+  /// Between hosts it is being received: the elements, or first the header.
   struct Expected {
-    Key key = 0;
-    torch::Tensor posted = {};  ///< between hosts: what is being received
+    Shape shape = {};
+    Header header = {};
+    torch::Tensor elements = {};
     comm::Work work = {};
   };
-  using Shape = std::pair<Key, std::vector<std::int64_t>>;
   struct Peer {
-    std::deque<Expected> expected;         // in the order of the plan
-    std::map<Key, torch::Tensor> arrived;  // before they were asked for
+    std::map<Key, Expected> expected;
     // between hosts: what both ends know already
     std::map<Shape, Header> sent, received;
   };
-  /// What is on its way to another host.
+  /// What is on its way. It has an address of its own.
   struct Sending {
     torch::Tensor tensor;
-    std::shared_ptr<Header> header;
+    Header header;
     comm::Work work;
   };
 
   Peer& peer(int stage) { return peers_[static_cast<std::size_t>(stage)]; }
   bool in_host(int stage) const;
-  Status lend(int to, Header header, const torch::Tensor& x);
-  Status send_far(int to, const Header& header, const torch::Tensor& x, torch::IntArrayRef like);
-  void send_later(int to, std::shared_ptr<Header> header, const torch::Tensor& x);
-  Status receive_header(int from, Key key, Header& header);
-  Result<torch::Tensor> next(int from);
+  Status lend(int to, Key key, Header header, const torch::Tensor& x);
+  Status send_far(int to, Key key, const Header& header, const torch::Tensor& x,
+                  torch::IntArrayRef like);
+  void send_header(int to, Key key, const Header& header);
+  void post_elements(int from, Key key, Expected& expected);
+  Result<torch::Tensor> receive_far(int from, Key key, Expected& expected);
   torch::Tensor borrow(int from, const Header& header) const;
   Result<torch::Tensor> in_arena(const torch::Tensor& x);
   void free_dropped();

@@ -116,6 +116,7 @@ TEST(BenchStepOpponents, AreToldBeforeTheyStartWhatTheyCannotDo) {
 TEST(BenchStepOpponents, OfPipelinesNeedNumpy) {
   EXPECT_EQ(named("pytorch_1f1b").imports.back().package, "numpy");
   EXPECT_EQ(named("pytorch_ddp").imports.back().package, "torch");
+  EXPECT_EQ(named("pytorch_ddp_stormo").imports.back().package, "stormo-torch");
 }
 
 TEST(BenchStepOptions, NamesAreUnique) {
@@ -215,6 +216,25 @@ TEST(StepTable, ComparesWithTheBetterMallocRoundByRound) {
   EXPECT_EQ(json["allocator"]["over_default"]["ratio"], 2);
   EXPECT_EQ(json["allocator"]["over_tuned"]["ratio_min"], 1);
   EXPECT_EQ(json["left_out"]["pytorch_fsdp"], "no torch");
+}
+
+TEST(StepTable, ComparesStormosBackendWithGlooRoundByRound) {
+  StepRow with = row();
+  const auto add = [&](const char* name, std::initializer_list<double> times) {
+    StepSummary s = with.ours;
+    s.round_p50_s = times;
+    with.against.push_back(choose_malloc(name, {{kDefaultMalloc, s}}));
+  };
+  add("pytorch_ddp_stormo", {2, 2, 4});
+  auto ddp = nlohmann::json::parse(step_json(with))["against"]["pytorch_ddp_stormo"]["instead_of"];
+  EXPECT_EQ(ddp["over"], "pytorch_ddp");
+  EXPECT_EQ(ddp["speedup"], 2) << "3, 8, 8 over 2, 2, 4";
+  EXPECT_EQ(ddp["speedup_min"], 1.5);
+  EXPECT_FALSE(ddp.contains("exposed")) << "without the loop nobody knows";
+  add("pytorch", {1, 1, 1});
+  ddp = nlohmann::json::parse(step_json(with))["against"]["pytorch_ddp_stormo"]["instead_of"];
+  EXPECT_DOUBLE_EQ(ddp["exposed"], 3.0 / 7) << "1/2, 1/7, 3/7";
+  EXPECT_THAT(step_table(with), HasSubstr("pytorch_ddp_stormo over pytorch_ddp:  2.000   1.500"));
 }
 
 TEST(StepTable, NamesOtherLosses) {

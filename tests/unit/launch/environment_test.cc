@@ -83,6 +83,7 @@ TEST(ReadEnvironment, OwnLauncher) {
                                      {"STORMO_SOCKETS", "4"},
                                      {"STORMO_PORTS", "5000-5010"},
                                      {"STORMO_HEARTBEAT", "250ms"},
+                                     {"STORMO_ON_STOPPED", "wait"},
                                      {"STORMO_JOIN_TIMEOUT", "2min"},
                                      {"STORMO_STALL_WARNING", "3s"},
                                      {"STORMO_STALL_TIMEOUT", "0s"},
@@ -110,6 +111,8 @@ TEST(ReadEnvironment, OwnLauncher) {
   ASSERT_TRUE(plain.ok());
   EXPECT_EQ(plain->stall_timeout, std::chrono::seconds(60)) << "the default";
   EXPECT_EQ(r->heartbeat_timeout, std::chrono::milliseconds(250));
+  EXPECT_EQ(r->on_stopped, transport::OnStopped::kWait);
+  EXPECT_EQ(plain->on_stopped, transport::OnStopped::kEnd);
   EXPECT_EQ(r->join_timeout, std::chrono::minutes(2));
 }
 
@@ -143,14 +146,15 @@ TEST(ReadEnvironment, ListsEverythingThatIsWrong) {
                                      {"STORMO_PORTS", "9-1"},
                                      {"STORMO_CHECKSUM", "on"},
                                      {"STORMO_HEARTBEAT", "soon"},
+                                     {"STORMO_ON_STOPPED", "ask"},
                                      {"STORMO_STALL_TIMEOUT", "late"}}));
   ASSERT_FALSE(r.ok());
   EXPECT_EQ(r.status().code(), Code::kInvalidArgument);
-  EXPECT_THAT(
-      r.status().message(),
-      AllOf(HasSubstr("STORMO_RANK='x'"), HasSubstr("STORMO_WORLD_SIZE='0'"),
-            HasSubstr("STORMO_PORTS"), HasSubstr("STORMO_CHECKSUM"), HasSubstr("STORMO_HEARTBEAT"),
-            HasSubstr("STORMO_STALL_TIMEOUT"), HasSubstr("remedy")));
+  EXPECT_THAT(r.status().message(),
+              AllOf(HasSubstr("STORMO_RANK='x'"), HasSubstr("STORMO_WORLD_SIZE='0'"),
+                    HasSubstr("STORMO_PORTS"), HasSubstr("STORMO_CHECKSUM"),
+                    HasSubstr("STORMO_HEARTBEAT"), HasSubstr("STORMO_STALL_TIMEOUT"),
+                    HasSubstr("STORMO_ON_STOPPED is 'ask'"), HasSubstr("remedy")));
 }
 
 TEST(ReadEnvironment, RanksOutOfBounds) {
@@ -245,6 +249,32 @@ TEST(ReadEnvironment, SeveralHostsNeedARendezvousFile) {
   EXPECT_EQ(r->cross_rank, 1);
   EXPECT_EQ(r->cross_size, 2);
   EXPECT_FALSE(read(with(two_hosts, {{"STORMO_RENDEZVOUS", "/shared/job7"}})).ok());
+}
+
+TEST(ReadSettings, AreWhatAPersonSaysWhateverTheLauncherSays) {
+  const auto settings = [](const Variables& variables) {
+    return read_settings([&](std::string_view name) -> std::optional<std::string> {
+      const auto it = variables.find(name);
+      return it == variables.end() ? std::nullopt : std::optional(it->second);
+    });
+  };
+  const auto s = settings(with(kTorchrun, {{"RANK", "no number"},
+                                           {"STORMO_RENDEZVOUS", "file:/shared/job7"},
+                                           {"STORMO_TRUST_STORE", "1"},
+                                           {"STORMO_INTERFACE", "eth7"},
+                                           {"STORMO_JOIN_TIMEOUT", "3s"},
+                                           {"XDG_RUNTIME_DIR", "/run/user/7"}}));
+  ASSERT_TRUE(s.ok()) << s.status().to_string();
+  EXPECT_EQ(s->rendezvous_file, "/shared/job7");
+  EXPECT_TRUE(s->trust_store);
+  EXPECT_EQ(s->interface, "eth7");
+  EXPECT_EQ(s->join_timeout, std::chrono::seconds(3));
+  EXPECT_EQ(s->host_rendezvous_folders.front(), "/run/user/7/stormo");
+  EXPECT_NE(s->host, "");
+  EXPECT_FALSE(settings({})->trust_store);
+  const auto wrong = settings({{"STORMO_TRUST_STORE", "yes"}, {"STORMO_RENDEZVOUS", "/shared"}});
+  EXPECT_THAT(wrong.status().message(), AllOf(HasSubstr("STORMO_TRUST_STORE is 'yes': use 0 or 1"),
+                                              HasSubstr("must be file:PATH")));
 }
 
 TEST(ReadEnvironment, SlurmStepWithAnUnevenLastNode) {

@@ -13,6 +13,7 @@
 
 #include <stormo/plan/project.h>
 
+#include "tests/long.h"
 #include "tests/unit/train/cut_model.h"
 
 namespace stormo::train {
@@ -58,13 +59,13 @@ Way with_norms(OptimizerOptions::Kind kind, Way way) {
   return way;
 }
 
-class ModelParallelTrace : public testing::TestWithParam<Way> {};
-
-TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
-  const Way& way = GetParam();
+/// What can be cut in this way: a gpt that reads one weight at both ends, and another model; in the
+/// long form all.
+std::vector<Problem> problems_for(const Way& way) {
   const auto parts = static_cast<std::size_t>(way.strategy.pipeline * way.strategy.chunks);
   const int heads = std::max(2, way.strategy.tensor * way.strategy.context);
   const int positions = std::max(8, 4 * way.strategy.context * way.strategy.tensor);
+  std::vector<Problem> out;
   for (const Problem& problem :
        {test::gpt_problem(true, heads, positions), test::gpt_problem(false, heads, positions),
         test::mlp_problem(), test::cnn_problem(), test::text_problem(),
@@ -77,6 +78,17 @@ TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
     if (problem.name == "text classifier" && way.strategy.tensor > 2) continue;  // it has 2 heads
     const bool is_small = problem.model(3)->segments().size() < parts;
     if (is_small && problem.name != "gpt") continue;
+    out.push_back(problem);
+  }
+  if (!is_long_form()) out = {out[0], out[1 + way.name.size() % (out.size() - 1)]};
+  return out;
+}
+
+class ModelParallelTrace : public testing::TestWithParam<Way> {};
+
+TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
+  const Way& way = GetParam();
+  for (const Problem& problem : problems_for(way)) {
     // 13 rows; of 3 rows some micro-batches, and with replicas some ranks, have none
     std::vector<Batch> batches = problem.batches(3, 13);
     batches.push_back(batches[0].rows(0, 3));

@@ -1,7 +1,9 @@
 // Tensors between stages: by reference in a host, in the background between hosts.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -101,6 +103,61 @@ TEST(StageLink, BothMaySendMoreThanAnyBufferHolds) {
       }
     });
   }
+}
+
+TEST(StageLink, TheEndsMayCallInAnyOrder) {
+  for (const std::vector<int>& hosts : {std::vector<int>{2}, {1, 1}}) {
+    on_stages(hosts, [](StageLink& link) {
+      const int peer = 1 - link.stage();
+      std::vector<torch::Tensor> kept;  // one of the step before has the same key
+      for (int step = 0; step < 3; ++step) {
+        const auto values = [&](int from, int key) {
+          return torch::full({kLarge}, 100 * step + 10 * from + key);
+        };
+        for (const int i : {0, 1, 2}) {
+          const int key = link.stage() == 0 ? i : 2 - i;
+          throw_if_error(link.send(peer, key, values(link.stage(), key), {}));
+        }
+        for (const int key : {1, 2, 0}) throw_if_error(link.expect(peer, key, {}));
+        EXPECT_EQ(link.expect(peer, 1, {}).code(), Code::kBadPlan);
+        for (const int key : {2, 0, 1}) {
+          kept.push_back(link.receive(peer, key).take_or_throw());
+          EXPECT_TRUE(kept.back().equal(values(peer, key))) << step << " " << key;
+        }
+      }
+    });
+  }
+}
+
+TEST(StageLink, ASenderDoesNotWaitWhenNobodyReceives) {
+  for (const std::vector<int>& hosts : {std::vector<int>{2}, {1, 1}}) {
+    test::Group group = comm::make_hosts(hosts);
+    std::atomic<bool> all_sent{false};
+    test::on_ranks(group, [&](comm::Communicator& stages) {
+      constexpr int kMany = 5000;  // their headers exceed what a sender may send ahead
+      const tensor::ThreadArena arena(stages.arena());
+      StageLink link(stages);
+      if (link.stage() == 0) {
+        for (int key = 0; key < kMany; ++key) {
+          throw_if_error(link.send(1, key, torch::full({2}, key), {}));
+        }
+        all_sent = true;
+        return;
+      }
+      while (!all_sent) std::this_thread::yield();
+      for (int key = 0; key < kMany; ++key) throw_if_error(link.expect(0, key, {}));
+      for (int key = kMany; key-- > 0;) {
+        EXPECT_EQ(link.receive(0, key).take_or_throw()[0].item<int>(), key);
+      }
+    });
+  }
+}
+
+TEST(StageLink, AKeyThatIsNoTagIsRefused) {
+  on_stages({2}, [](StageLink& link) {
+    const auto outcome = link.send(1 - link.stage(), StageLink::kMaxKey + 1, {}, {});
+    EXPECT_EQ(outcome.code(), Code::kBadPlan);
+  });
 }
 
 TEST(StageLink, WhatNobodyReceivedIsDrained) {

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -183,6 +185,37 @@ TEST_F(TrainerTest, RecordsSayWhatHappened) {
   EXPECT_NEAR(recorder.evals.back().loss, loss, 1e-12);
   EXPECT_DOUBLE_EQ(*end->test_accuracy, static_cast<double>(right) / 31);
   EXPECT_TRUE(module->is_training());
+}
+
+TEST_F(TrainerTest, ARecordOfAStepHasTheTotalsOfTheRun) {
+  options.checkpoint = {.directory = folder, .every = 3, .asynchronous = false};
+  options.clip_norm = 0.01;  // far below the norm of any step
+  const auto plain = make_toy_module(3);
+  const data::Sampler::Slice slice =
+      data::Sampler(dataset->size(), options.global_batch, options.seed, true, 0, 1).slice(0);
+  const data::Batch batch = dataset->get(slice.indices, slice.epoch);
+  torch::nn::functional::cross_entropy(plain->forward(batch.input), batch.target).backward();
+  double squares = 0;
+  for (const torch::Tensor& p : plain->parameters()) {
+    squares += p.grad().square().sum().item<double>();
+  }
+  const auto end = run(make_toy_module(3));
+  ASSERT_TRUE(end.ok()) << end.status().message();
+  const observe::StepRecord& first = recorder.steps.front();
+  const observe::StepRecord& last = recorder.steps.back();
+  EXPECT_NEAR(first.gradient_norm.value_or(0), std::sqrt(squares), 1e-12);
+  EXPECT_EQ(first.samples, 10);
+  EXPECT_EQ(last.samples, 2 * 47);
+  EXPECT_EQ(first.times.steps(), 1u);
+  EXPECT_EQ(last.times.steps(), recorder.steps.size());
+  EXPECT_GT(last.times.seconds, 0);
+  EXPECT_LE(last.times.seconds, end->wall_s);
+  const auto computed = [](const observe::StepRecord& r) { return r.lane_seconds[0]; };
+  EXPECT_TRUE(std::ranges::is_sorted(recorder.steps, {}, computed));
+  EXPECT_GT(computed(last), computed(first));
+  EXPECT_LE(computed(last), end->wall_s);
+  EXPECT_EQ(recorder.steps[2].checkpoint, "");  // it is shown before it is saved
+  EXPECT_THAT(recorder.steps[3].checkpoint, testing::EndsWith("step-00000003"));
 }
 
 TEST_F(TrainerTest, TwoRunsWithOneSeedAreEqual) {

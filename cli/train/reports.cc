@@ -1,0 +1,152 @@
+#include <cli/train/reports.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <utility>
+
+#include <cli/build_facts.h>
+#include <cli/train/report.h>
+#include <stormo/base/version.h>
+#include <stormo/launch/secret_file.h>
+#include <stormo/observe/csv_log.h>
+#include <stormo/observe/event_log.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::cli {
+namespace {
+
+observe::TerminalStyle style() {
+  const int columns = terminal_columns();
+  return observe::terminal_style(columns > 0, columns, std::getenv("NO_COLOR"),
+                                 std::getenv("TERM"));
+}
+
+Status open_table(const TrainRun& run, bool goes_on, Reports& reports) {
+  const std::string& path = run.words.log_csv;
+  if (path.empty()) return {};
+  const int how = goes_on || run.parsed.recipe.train.resume ? O_APPEND : O_TRUNC;
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666));
+  if (!file.valid()) return errno_error("--log-csv: open " + path);
+  struct stat info {};
+  const bool heads = ::fstat(file.get(), &info) != 0 || info.st_size == 0;
+  reports.add_table(std::move(file), heads);
+  return {};
+}
+
+Status open_events(const TrainRun& run, Reports& reports) {
+  const std::string& folder = run.words.tensorboard;
+  if (folder.empty()) return {};
+  std::error_code failed;  // the file tells of it
+  std::filesystem::create_directories(folder, failed);
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  const std::string path =
+      folder + "/" + observe::EventLog::file_name(std::time(nullptr), host.data(), ::getpid());
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file.valid()) return errno_error("--tensorboard: open " + path);
+  const train::Recipe& recipe = run.parsed.recipe;
+  reports.add_events(std::move(file), recipe.data.kind == "text" ? recipe.model.context : 0);
+  return {};
+}
+
+}  // namespace
+
+Reports::Reports(bool json)
+    : errors_(STDERR_FILENO),
+      output_(STDOUT_FILENO,
+              [this](std::string_view reason) {
+                errors_.append("stormo train: standard output: " + std::string(reason) +
+                               "; records are being lost. Training goes on and will end with "
+                               "exit code 1 at best\n");
+              }),
+      text_(errors_, style()),
+      warnings_(errors_),
+      json_(output_) {
+  // A program reads standard output; a person may still be watching.
+  text_in_all_ = !json || terminal_columns() > 0;
+  if (json) all_.push_back(&json_);
+  if (text_in_all_) {
+    all_.push_back(&text_);
+  } else {
+    all_.push_back(&warnings_);
+  }
+}
+
+Reports::Log& Reports::add_log(Descriptor file, const std::string& flag, const std::string& what) {
+  return logs_.emplace_back(std::move(file), [this, flag, what](std::string_view reason) {
+    errors_.append("stormo train: " + flag + ": " + std::string(reason) + "; " + what +
+                   " are being lost. Training goes on and will end with exit code 1 at best\n");
+  });
+}
+
+void Reports::add_table(Descriptor file, bool heads) {
+  Log& log = add_log(std::move(file), "--log-csv", "rows");
+  log.writer = std::make_unique<observe::CsvLog>(log.stream, heads);
+  add(*log.writer);
+}
+
+void Reports::add_events(Descriptor file, std::int64_t tokens_per_sample) {
+  Log& log = add_log(std::move(file), "--tensorboard", "events");
+  log.writer = std::make_unique<observe::EventLog>(log.stream, tokens_per_sample);
+  add(*log.writer);
+}
+
+observe::RunObserver& Reports::observer() {
+  if (!tee_) tee_.emplace(all_);
+  return *tee_;
+}
+
+void Reports::fail(const observe::ErrorRecord& record) {
+  if (!text_in_all_) text_.on_error(record);
+  observer().on_error(record);
+}
+
+bool Reports::finish(Deadline by) {
+  bool all_written = output_.finish(by);
+  for (Log& log : logs_) all_written = log.stream.finish(by) && all_written;
+  return errors_.finish(by) && all_written;
+}
+
+Status open_monitor(const TrainRun& run, Outlets& outlets) {
+  const TrainArguments& words = run.words;
+  if (words.metrics.empty()) return {};
+  STORMO_ASSIGN_OR_RETURN(transport::HostPort address, transport::parse_host_port(words.metrics));
+  std::string token;
+  if (!words.metrics_token.empty()) {
+    const Result<transport::Secret> secret = launch::read_secret_file(words.metrics_token);
+    if (!secret.ok()) return secret.status().within("--metrics-token");
+    token = secret->to_hex();
+  }
+  const bool no_token = token.empty();
+  Result<std::unique_ptr<observe::Monitor>> monitor =
+      observe::Monitor::start({.address = std::move(address), .token = std::move(token)},
+                              {.version = kVersion, .git = kGitHash});
+  if (!monitor.ok()) {
+    const bool needs_token = no_token && monitor.status().code() == Code::kInvalidArgument;
+    return Status(monitor.status().code(),
+                  "--metrics: " + monitor.status().message() +
+                      (needs_token ? "; name a file with one by --metrics-token, made by: " +
+                                         std::string(launch::kMakeSecret)
+                                   : ""));
+  }
+  outlets.monitor = std::move(*monitor);
+  std::cerr << "metrics: " << outlets.monitor->url() << "\n";
+  return {};
+}
+
+Status open_reports(const TrainRun& run, bool goes_on, Outlets& outlets) {
+  Reports& reports = outlets.reports.emplace(run.words.json);
+  if (outlets.monitor) reports.add(outlets.monitor->observer());
+  STORMO_RETURN_IF_ERROR(open_table(run, goes_on, reports));
+  return open_events(run, reports);
+}
+
+}  // namespace stormo::cli
