@@ -105,10 +105,35 @@ install_torch() {
 
 # What the tests in Python import besides the standard library.
 install_test_modules() {
-  if ! in_venv .venv safetensors "" || ! in_venv .venv numpy ""; then
-    say "installing safetensors and numpy into .venv, for the tests"
-    install_into_venv .venv safetensors numpy || stop "pip install safetensors numpy failed (above)"
+  local module missing=''
+  for module in safetensors numpy tensorboard kubernetes_validate; do
+    in_venv .venv "$module" "" || missing+=" $module"
+  done
+  [ -z "$missing" ] || {
+    say "installing$missing into .venv, for the tests"
+    # shellcheck disable=SC2086
+    install_into_venv .venv $missing || stop "pip install$missing failed (above)"
+  }
+}
+
+# promtool of Debian's package prometheus, in build/promtool. The package is not installed: it would start a server.
+install_promtool() {
+  local folder=$stormo_root/build/promtool
+  if ! command -v apt-get >/dev/null; then
+    say "no apt-get here: make sure that there is a promtool"
+    return 0
   fi
+  if [ ! -e "$folder/promtool" ]; then
+    say "fetching promtool into build/promtool, for the tests"
+    rm -rf "$folder"
+    mkdir -p "$folder/package"
+    (cd "$folder/package"
+      logged apt-get download prometheus || { logged apt-get update && logged apt-get download prometheus; } &&
+        logged dpkg-deb -x prometheus_*.deb .) || stop "apt-get download prometheus failed (above); is the network up?"
+    mv "$folder/package/usr/bin/promtool" "$folder"
+    rm -rf "$folder/package"
+  fi
+  PATH=$folder:$PATH
 }
 
 # What tools/wheel builds with; in a folder of its own, as none of it belongs beside a torch.

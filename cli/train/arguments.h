@@ -29,6 +29,7 @@ struct TrainArguments {
   std::vector<std::string> accept_changes;
   std::string on_usr1 = "save-and-exit";
   bool resume = false;
+  bool auto_resume = false;
   bool overwrite = false;
   bool dry_run = false;
   bool json = false;
@@ -52,7 +53,7 @@ struct CheckedRun {
   std::string library_path = {};          ///< by which it finds libtorch, as LD_LIBRARY_PATH
   std::string checkpoint_directory = {};  ///< empty: none
   launch::RanksToLose may_be_lost = {};
-  std::vector<std::string> chosen = {};  ///< keys of the recipe, beside those of the command line
+  std::vector<std::string> chosen = {};  ///< words for ranks beside those of the command line
 };
 std::string to_text(const CheckedRun& run);
 Result<CheckedRun> parse_checked_run(const std::string& text);

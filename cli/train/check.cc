@@ -63,7 +63,7 @@ void check_files(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
   } else if (!a.record.empty() && errors.empty()) {
     note(try_folder(a.record).within("--record"));
   }
-  check_checkpoints(parsed, a.resume, a.overwrite, a.accept_changes, errors);
+  check_checkpoints(parsed, parsed.recipe.train.resume, a.overwrite, a.accept_changes, errors);
 }
 
 /// The data, unless there are errors.
@@ -71,7 +71,7 @@ std::optional<train::RecipeData> check_run_data(const train::ParsedRecipe& parse
                                                 const TrainArguments& a, int ranks,
                                                 Errors& errors) {
   if (!train::reads_columns(parsed.recipe, ranks)) {
-    return check_data(parsed, a.resume, a.accept_changes, errors);
+    return check_data(parsed, parsed.recipe.train.resume, a.accept_changes, errors);
   }
   if (!errors.empty()) return std::nullopt;  // each rank looks at its own
   return train::described_columns(parsed.recipe);
@@ -174,6 +174,12 @@ launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
   return {.first = first, .count = ranks - first - o.servers.processes};
 }
 
+/// Also if it cannot be used: then resuming says why, and nothing begins in its place.
+bool has_checkpoint(const std::string& directory) {
+  return !directory.empty() &&
+         checkpoint::newest_checkpoint(directory).status().code() != Code::kNotFound;
+}
+
 }  // namespace
 
 std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed, bool resume,
@@ -227,12 +233,15 @@ train::ParsedRecipe recipe_of(const TrainArguments& a) {
     overrides.push_back(fmt::format("train.init_new={}", fmt::join(a.init_new, ",")));
   }
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, overrides);
-  parsed.recipe.train.resume = a.resume;
+  parsed.recipe.train.resume =
+      a.resume || (a.auto_resume && has_checkpoint(parsed.recipe.train.checkpoint.directory));
   parsed.recipe.train.overwrite = a.overwrite;
+  const bool may_resume = a.resume || a.auto_resume;
+  const char* const resume = a.resume ? "--resume" : "--auto-resume";
   if (!a.record.empty()) parsed.recipe.train.record = fs::absolute(a.record);
-  if (a.resume && a.overwrite) {
+  if (may_resume && a.overwrite) {
     parsed.errors.push_back(
-        "--resume goes on from checkpoints, --overwrite replaces them; give one");
+        fmt::format("{} goes on from checkpoints, --overwrite replaces them; give one", resume));
   }
   if (!a.record.empty() &&
       parsed.recipe.train.strategy.kind != train::Strategy::Kind::kParameterServer) {
@@ -241,7 +250,7 @@ train::ParsedRecipe recipe_of(const TrainArguments& a) {
         "strategy.kind=parameter_server");
   }
   check_metrics(a, parsed.errors);
-  if (!a.accept_changes.empty() && !a.resume) {
+  if (!a.accept_changes.empty() && !may_resume) {
     parsed.errors.push_back("--accept-changes is of a run that goes on; add --resume");
   }
   if (!a.record.empty() && !parsed.recipe.init.from.empty()) {
@@ -249,8 +258,8 @@ train::ParsedRecipe recipe_of(const TrainArguments& a) {
         "--record is of a run that begins with its own weights; leave out "
         "train.init_from");
   }
-  if (!a.record.empty() && a.resume) {
-    parsed.errors.push_back("--record is of a whole run; leave out --resume");
+  if (!a.record.empty() && may_resume) {
+    parsed.errors.push_back(fmt::format("--record is of a whole run; leave out {}", resume));
   }
   parsed.recipe.train.on_usr1 = a.on_usr1 == "save"     ? train::OnUsr1::kSave
                                 : a.on_usr1 == "ignore" ? train::OnUsr1::kIgnore
@@ -299,8 +308,10 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
 
 int check_train(const TrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
-  const std::optional<SoundRun> run = check_run(parsed, a);
+  std::optional<SoundRun> run = check_run(parsed, a);
   if (!run) return kExitUsage;
+  // ranks of other hosts may not see the checkpoints
+  if (parsed.recipe.train.resume && !a.resume) run->chosen.emplace_back("--resume");
   const Status printed =
       print_checked_run({.checkpoint_directory = parsed.recipe.train.checkpoint.directory,
                          .may_be_lost = may_be_lost(parsed.recipe.train, run->ranks),

@@ -30,6 +30,28 @@ constexpr const char* kExamples =
     "1 the run failed; 2 usage or configuration, no step was taken; 75 a peer was lost, and there\n"
     "is a checkpoint to --resume from; 130, 143 interrupted, with a checkpoint.";
 
+/// Beside what a run prints.
+void add_outlets(CLI::App& command, TrainArguments& a) {
+  command.add_option("--trace", a.trace, "Write a Chrome/Perfetto trace file");
+  command.add_option("--log-csv", a.log_csv,
+                     "Write steps and evaluations as a table; --resume appends");
+  command.add_option("--metrics", a.metrics,
+                     "ADDRESS:PORT at which rank 0 shows the run over HTTP: /metrics\nfor "
+                     "Prometheus, /json, /healthz; e.g. 127.0.0.1:9464");
+  command.add_option("--metrics-token", a.metrics_token,
+                     "File with the token that its readers must have; needed for an\naddress "
+                     "that other machines can reach");
+  command.add_option("--tensorboard", a.tensorboard,
+                     "Folder into which to write an event file for TensorBoard");
+  command
+      .add_option("--record", a.record,
+                  "Folder for the order of reads and pushes of a run with\nparameter servers, "
+                  "see `stormo replay`")
+      ->check([](const std::string& folder) {
+        return std::string(folder.empty() ? "it needs the name of a folder" : "");
+      });
+}
+
 }  // namespace
 
 void add_train_arguments(CLI::App& train, Invocation& invocation,
@@ -41,6 +63,10 @@ void add_train_arguments(CLI::App& train, Invocation& invocation,
       "recipe", a->recipe, "Recipe: a TOML file, or the name of one of Stormo's"));
   command->add_option("overrides", a->overrides, "key=value: changes to the recipe");
   command->add_flag("--resume", a->resume, "Continue from the newest checkpoint");
+  command->add_flag(
+      "--auto-resume", a->auto_resume,
+      "As --resume if there is a checkpoint, else begin: for a\nscheduler that starts "
+      "the same command again");
   command
       ->add_option("--accept-changes", a->accept_changes,
                    "With --resume: keys or sections that may differ from the\ncheckpoint's, "
@@ -65,24 +91,7 @@ void add_train_arguments(CLI::App& train, Invocation& invocation,
   command->add_flag("--dry-run", a->dry_run,
                     "Check all that a run would, print recipe and step plan");
   command->add_flag("--json", a->json, "One JSON object per line on stdout");
-  command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");
-  command->add_option("--log-csv", a->log_csv,
-                      "Write steps and evaluations as a table; --resume appends");
-  command->add_option("--metrics", a->metrics,
-                      "ADDRESS:PORT at which rank 0 shows the run over HTTP: /metrics\nfor "
-                      "Prometheus, /json, /healthz; e.g. 127.0.0.1:9464");
-  command->add_option("--metrics-token", a->metrics_token,
-                      "File with the token that its readers must have; needed for an\naddress "
-                      "that other machines can reach");
-  command->add_option("--tensorboard", a->tensorboard,
-                      "Folder into which to write an event file for TensorBoard");
-  command
-      ->add_option("--record", a->record,
-                   "Folder for the order of reads and pushes of a run with\nparameter servers, "
-                   "see `stormo replay`")
-      ->check([](const std::string& folder) {
-        return std::string(folder.empty() ? "it needs the name of a folder" : "");
-      });
+  add_outlets(train, *a);
   command->add_flag("--help-recipe", a->help_recipe, "List all keys of recipes");
   add_launch_flags(*command, a->launch);
   add_engine_flag(*command, a->engine);
@@ -132,8 +141,8 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
                  .checkpoint_directory = std::string(parts[2])};
   std::istringstream lost{std::string(parts[3])};
   lost >> run.may_be_lost.first >> run.may_be_lost.count >> run.may_be_lost.servers;
-  std::istringstream keys{std::string(parts[4])};  // none has a blank
-  for (std::string key; keys >> key;) run.chosen.push_back(key);
+  std::istringstream chosen{std::string(parts[4])};  // none has a blank
+  for (std::string word; chosen >> word;) run.chosen.push_back(word);
   return run;
 }
 

@@ -114,7 +114,7 @@ class FaultInProcesses : public ::testing::TestWithParam<const char*> {
     const bool alone = s.hosts == "1,1,1,1";
     int status = victim.wait(2s);
     if (status == -1) {
-      // starved, and taken for silent before it stopped itself: the others have continued it too soon
+      // starved, and taken for silent before it stopped: the others have continued it too soon
       victim.signal(SIGCONT);
       status = victim.wait();
     }

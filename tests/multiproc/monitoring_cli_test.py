@@ -255,7 +255,7 @@ class EventsTest(TrainTest):
         try:
             from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         except ImportError:
-            self.skipTest("optional: the Python package tensorboard is not there")
+            self.skipTest("set-up: the Python package tensorboard is not there")
         arguments = ("mlp.toml", "-n", "2", "--tensorboard", "tb", "clip_norm=10")
         self.lines(*arguments, "steps=6", "checkpoint.every=4")
         self.lines(*arguments, "steps=8", "--resume")

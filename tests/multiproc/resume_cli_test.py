@@ -1,4 +1,4 @@
-"""stormo train --resume with a recipe that has changed, and what a run writes beside its checkpoints.
+"""stormo train --resume and --auto-resume, with a recipe that has changed, and what a run writes beside its checkpoints.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
@@ -50,6 +50,15 @@ class ResumeTest(TrainTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("train.log_every was 1, is now 2\n", done.stderr)
         self.assertNotIn("changed", self.lines("r.toml", "--resume", "-n", "2", "strategy.kind=fsdp", "steps=6")[0])
+
+    def test_auto_resume_begins_where_there_is_nothing_to_go_on_from(self):
+        firsts = [self.lines("mlp.toml", "--auto-resume", "-n", str(ranks), f"steps={steps}")[0]["first_step"]
+                  for ranks, steps in ((2, 3), (1, 5), (2, 7))]
+        self.assertEqual(firsts, [0, 3, 5])
+        self.assertIn("--auto-resume goes on", self.refused("mlp.toml", "--auto-resume", "--overwrite"))
+        for piece in (self.folder / "run").glob("step-*/*.safetensors"):
+            piece.write_bytes(b"damaged")
+        self.refused("mlp.toml", "--auto-resume", "steps=9")  # it does not begin anew in its place
 
     def test_other_samples_are_named_too(self):
         rows = [f"{i % 2},{i}\n" for i in range(24)]

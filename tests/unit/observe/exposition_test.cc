@@ -143,7 +143,7 @@ TEST(Exposition, TheReaderChoosesTheFormat) {
 
 TEST(Exposition, PromtoolFindsNothingToSay) {
   if (std::system("promtool --version >/dev/null 2>&1") != 0) {
-    GTEST_SKIP() << "optional: promtool (package prometheus) is not there";
+    GTEST_SKIP() << "set-up: promtool is not there";
   }
   StatusObserver observer;
   test::tell_all(observer);

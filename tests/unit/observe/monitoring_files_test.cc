@@ -122,7 +122,7 @@ TEST(MonitoringFiles, ThePageListsTheMetricsOfTheTable) {
 
 TEST(MonitoringFiles, PromtoolAcceptsTheRulesAndTheirTests) {
   if (std::system("promtool --version >/dev/null 2>&1") != 0) {
-    GTEST_SKIP() << "optional: promtool (package prometheus) is not there";
+    GTEST_SKIP() << "set-up: promtool is not there";
   }
   const std::string folder = kRoot + "/monitoring/";
   EXPECT_EQ(std::system(("promtool check config " + folder + "prometheus.yml").c_str()), 0);
