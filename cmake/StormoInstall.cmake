@@ -44,6 +44,10 @@ endif()
 install(FILES ${PROJECT_BINARY_DIR}/generated/stormo/base/version.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stormo/base)
 set(STORMO_PC_REQUIRES "fmt libcrypto libxxhash libhwy")
+get_target_property(STORMO_HAS_ETCD stormo_membership STORMO_HAS_ETCD)
+if(STORMO_HAS_ETCD)
+  string(APPEND STORMO_PC_REQUIRES " libcurl")
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/stormo-comm.pc.in ${PROJECT_BINARY_DIR}/stormo-comm.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/stormo-comm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <stormo/transport/net/handshake.h>
+#include <stormo/membership/random_id.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 namespace stormo::membership {
@@ -17,13 +16,6 @@ constexpr int kLongestWaitMs = 1000;
 /// change, which waits for disks, and longer each time.
 constexpr Duration kFirstPause = std::chrono::milliseconds(8);
 constexpr int kMaxDoublings = 6;
-
-std::uint64_t random_id() {
-  const transport::Nonce nonce = transport::random_nonce();
-  std::uint64_t id = 0;
-  std::memcpy(&id, nonce.data(), sizeof id);
-  return id;
-}
 
 Result<EpochRecord> record_of(const protocol::RegisterValue& value) {
   if (value.version == 0) return EpochRecord{};

@@ -11,11 +11,10 @@
 
 #include <stormo/membership/register.h>
 
+#include "tests/conformance/register_records.h"
 #include "tests/register_history.h"
 
 namespace stormo::membership::test {
-
-inline Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
 
 /// A register of this job; clients come and go.
 class RegisterUnderTest {
@@ -28,19 +27,6 @@ struct RegisterEngine {
   std::function<std::unique_ptr<RegisterUnderTest>()> start;
 };
 inline void PrintTo(const RegisterEngine& engine, std::ostream* out) { *out << engine.name; }
-
-/// No two with the same hash are equal.
-inline EpochRecord record(Epoch epoch, std::uint64_t hash) {
-  return {
-      .job = "digits",
-      .epoch = epoch,
-      .members = {{.identity = "a/0", .incarnation = 1, .address = "10.0.0.1:4000"},
-                  {.identity = "b/0", .incarnation = 3, .address = "[fd00::2]:4000", .shares = 2}},
-      .base_step = 10 * epoch,
-      .state_hash = hash,
-      .plan_hash = 7,
-      .donors = {"b/0"}};
-}
 
 /// A client whose calls are written into a history.
 class RecordedClient {
@@ -97,7 +83,7 @@ inline Raised raise(
   return raised;
 }
 
-class RegisterConformance : public testing::TestWithParam<RegisterEngine> {
+class RegisterConformance : public ::testing::TestWithParam<RegisterEngine> {
  protected:
   std::unique_ptr<RegisterUnderTest> under_test_ = GetParam().start();
 };

@@ -1,6 +1,8 @@
-// What proposers and acceptors of the membership register send each other, and its records.
+// What proposers and acceptors of the membership register send each other, its records, and what an
+// etcd answers.
 #include <stormo/base/check.h>
 #include <stormo/membership/epoch_record.h>
+#include <stormo/membership/etcd_message.h>
 #include <stormo/membership/register_wire.h>
 #include <stormo/protocol/register/acceptor.h>
 #include <stormo/protocol/register/proposer.h>
@@ -53,6 +55,16 @@ void check_record(std::string_view bytes) {
   }
 }
 
+void check_etcd(std::string_view json) {
+  const auto key = membership::etcd_read_answer(json);
+  STORMO_CHECK(!key.ok() || key->version > 0 || key->value.empty(), "a value without a version");
+  const auto change = membership::etcd_change_answer(json);
+  STORMO_CHECK(!change.ok() || !change->done || change->present.version == 0,
+               "a change that is done and is not");
+  (void)membership::etcd_login_answer(json);
+  (void)membership::etcd_error(json);
+}
+
 }  // namespace
 
 std::vector<std::string> seeds() {
@@ -63,6 +75,7 @@ std::vector<std::string> seeds() {
       .epoch = 1,
       .members = {{.identity = "a/0", .incarnation = 1, .address = "10.0.0.1:4000"}},
       .donors = {"a/0"}};
+  const std::string etcd_answer = R"({"header":{"revision":"5"},)";
   return {'\0' + encode(RegisterRequest{.kind = Kind::kAsk, .round = 1}),
           '\0' + encode(RegisterRequest{.kind = Kind::kPrepare, .round = 2, .ballot = {2, 3}}),
           '\0' + encode(RegisterRequest{
@@ -72,7 +85,12 @@ std::vector<std::string> seeds() {
                      .round = 3,
                      .granted = true,
                      .state = {.promised = {4, 1}, .accepted = {2, 3}, .value = value}}),
-          '\2' + membership::encode_record(record)};
+          '\2' + membership::encode_record(record),
+          '\3' + etcd_answer + R"("kvs":[{"key":"aw==","version":"7","value":"YQ=="}]})",
+          '\3' + etcd_answer + R"("succeeded":true,"responses":[{"response_put":{}}]})",
+          '\3' + etcd_answer + R"("responses":[{"response_range":{"kvs":[{"version":"7"}]}}]})",
+          '\3' + etcd_answer + R"("token":"IEt.14"})",
+          '\3' + std::string(R"({"error":"etcdserver: permission denied","code":7})")};
 }
 
 }  // namespace stormo::fuzz
@@ -85,6 +103,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (data[0]) {
     case 0: check_request(bytes); break;
     case 1: check_reply(bytes); break;
+    case 3: check_etcd(bytes); break;
     default: check_record(bytes); break;
   }
   return 0;

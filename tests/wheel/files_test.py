@@ -156,7 +156,8 @@ class Source(unittest.TestCase):
     def test_configures_and_knows_all_its_sources(self):
         build = self.tree.parent / "build"
         output("cmake", "-S", self.tree, "-B", build, "-G", "Ninja", f"-DSTORMO_TORCH={TORCH}", "-DSTORMO_PYTHON=ON",
-               "-DSTORMO_BUILD_TESTS=OFF", "-DSTORMO_MPI=OFF", f"-DPython3_EXECUTABLE={TOOLS / 'python'}")
+               "-DSTORMO_BUILD_TESTS=OFF", "-DSTORMO_MPI=OFF", "-DSTORMO_ETCD=OFF",
+               f"-DPython3_EXECUTABLE={TOOLS / 'python'}")
         self.assertIn("_c10d_", output("ninja", "-C", build, "-n", "stormo_torch_ext"))
 
     def test_is_for_the_torches_that_the_wheel_of_all_is_for(self):
