@@ -116,24 +116,25 @@ install_test_modules() {
   }
 }
 
-# promtool of Debian's package prometheus, in build/promtool. The package is not installed: it would start a server.
-install_promtool() {
-  local folder=$stormo_root/build/promtool
-  if ! command -v apt-get >/dev/null; then
-    say "no apt-get here: make sure that there is a promtool"
-    return 0
-  fi
-  if [ ! -e "$folder/promtool" ]; then
-    say "fetching promtool into build/promtool, for the tests"
-    rm -rf "$folder"
-    mkdir -p "$folder/package"
-    (cd "$folder/package"
-      logged apt-get download prometheus || { logged apt-get update && logged apt-get download prometheus; } &&
-        logged dpkg-deb -x prometheus_*.deb .) || stop "apt-get download prometheus failed (above); is the network up?"
-    mv "$folder/package/usr/bin/promtool" "$folder"
-    rm -rf "$folder/package"
-  fi
+# unpack_programs PACKAGE:PROGRAM...: programs for tests, into build/unpacked, and that into PATH. Installing these
+# packages of Debian's would start services.
+unpack_programs() {
+  local folder=$stormo_root/build/unpacked wanted package program scratch
   PATH=$folder:$PATH
+  for wanted in "$@"; do
+    package=${wanted%:*} program=${wanted#*:}
+    command -v "$program" >/dev/null && continue
+    command -v apt-get >/dev/null || { say "no apt-get here: make sure that there is $program"; continue; }
+    say "unpacking $program of the package $package, for the tests"
+    scratch=$folder/$package
+    rm -rf "$scratch"
+    mkdir -p "$scratch"
+    (cd "$scratch"
+      logged apt-get download "$package" || { logged apt-get update && logged apt-get download "$package"; } &&
+        logged dpkg-deb -x "$package"_*.deb .) || stop "apt-get download $package failed (above); is the network up?"
+    mv "$scratch/usr/bin/$program" "$folder"
+    rm -rf "$scratch"
+  done
 }
 
 # What tools/wheel builds with; in a folder of its own, as none of it belongs beside a torch.

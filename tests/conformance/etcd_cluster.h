@@ -21,7 +21,7 @@ class NeedsEtcd : public ::testing::Test {
  protected:
   void SetUp() override {
     if (etcd_program().empty()) {
-      GTEST_SKIP() << "set-up: there is no etcd; install etcd-server (./check does)";
+      GTEST_SKIP() << "set-up: there is no etcd; ./check unpacks it";
     }
   }
 };
