@@ -13,6 +13,7 @@
 #include <stormo/base/text.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/network.h>
+#include <stormo/launch/private_folders.h>
 #include <stormo/launch/secret_file.h>
 #include <stormo/launch/tf_config.h>
 #include <stormo/transport/shm/peer_process.h>
@@ -26,6 +27,7 @@ class Reading {
   Reading(const EnvironmentReader& read, std::string source)
       : read_(read), source_(std::move(source)) {}
 
+  const EnvironmentReader& reader() const { return read_; }
   bool has(std::string_view name) const { return read_(name).has_value(); }
   std::string text(std::string_view name) const { return read_(name).value_or(""); }
 
@@ -117,17 +119,6 @@ std::string host_rendezvous_name(std::string_view source, std::string_view job) 
   return fmt::format("{}-{:016x}", name, fnv1a(job));
 }
 
-/// That of the login first, where others cannot even take the name; then /tmp; then the user's own.
-std::vector<std::string> host_rendezvous_folders(const Reading& in) {
-  std::vector<std::string> folders;
-  if (in.text("XDG_RUNTIME_DIR").starts_with('/'))
-    folders.push_back(in.text("XDG_RUNTIME_DIR") + "/stormo");
-  folders.push_back(fmt::format("/tmp/stormo-{}", ::geteuid()));
-  if (in.text("HOME").starts_with('/'))  // which hosts may share
-    folders.push_back(fmt::format("{}/.stormo-run-{}", in.text("HOME"), own_host_name()));
-  return folders;
-}
-
 /// The file of STORMO_RENDEZVOUS; empty when it is not set.
 std::string rendezvous_file(Reading& in) {
   if (!in.has("STORMO_RENDEZVOUS")) return {};
@@ -147,7 +138,7 @@ void rendezvous_without_launcher(transport::Rendezvous& r, std::string_view job,
   if (in.has("STORMO_RENDEZVOUS")) return;
   if (r.cross_size == 1) {
     r.host_rendezvous_name = host_rendezvous_name(r.source, job);
-    r.host_rendezvous_folders = host_rendezvous_folders(in);
+    r.host_rendezvous_folders = private_folders(in.reader());
     return;
   }
   in.wrong(fmt::format(
@@ -388,7 +379,7 @@ Result<transport::JobSettings> read_settings(const EnvironmentReader& read) {
   read_options(s, in);
   s.rendezvous_file = rendezvous_file(in);
   s.trust_store = in.yes("STORMO_TRUST_STORE");
-  s.host_rendezvous_folders = host_rendezvous_folders(in);
+  s.host_rendezvous_folders = private_folders(in.reader());
   if (s.interface.empty()) s.interface = only_interface();
   s.host = in.has("STORMO_HOST") ? in.text("STORMO_HOST") : own_host_name();
   STORMO_RETURN_IF_ERROR(in.status());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <stormo/base/text.h>
+#include <stormo/observe/http/header_text.h>
 
 namespace stormo::observe {
 namespace {
@@ -28,11 +29,6 @@ bool is_value(std::string_view text) {
   return std::ranges::all_of(text, [](char c) {
     return c == '\t' || (static_cast<unsigned char>(c) >= ' ' && c != '\x7f');
   });
-}
-
-std::string_view trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-  return text.substr(0, text.find_last_not_of(" \t") + 1);
 }
 
 Result<HttpRequest> parse_first_line(std::string_view line) {

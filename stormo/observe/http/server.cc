@@ -99,12 +99,16 @@ void HttpServer::serve() {
   while (wait()) {
     try {
       const TimePoint now = std::chrono::steady_clock::now();
-      std::erase_if(connections_, [&](Connection& c) { return now >= c.ends || !advance(c); });
+      std::erase_if(connections_, [&](Connection& c) {
+        if (now >= c.ends) end(c);
+        return now >= c.ends || !advance(c);
+      });
       accept_all();
     } catch (const std::exception&) {  // no memory: whoever has asked may ask again
       connections_.clear();
     }
   }
+  for (Connection& c : connections_) end(c);
 }
 
 /// Until there is something to do. False: the server is to end.
@@ -144,18 +148,18 @@ bool HttpServer::receive(Connection& c) {
   const ssize_t n = ::recv(c.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (n < 0) return is_later(errno);
   if (n == 0) return false;
-  if (c.answered) return true;  // read and dropped: a reset would take the answer away
+  if (c.answered || c.held) return true;  // read and dropped: a reset would take the answer away
   c.in.append(bytes.data(), static_cast<std::size_t>(n));
   const std::optional<std::size_t> head = request_head(c.in);
   if (head.value_or(c.in.size()) > kMaxRequestBytes) {
     c.out = text_of({.status = 431, .body = "the request is too long\n"});
   } else if (head) {
-    c.out = answer(c.in.substr(0, *head));
+    answer(c, c.in.substr(0, *head));
   } else {
     return true;
   }
   c.in.clear();
-  return send(c);
+  return c.held || send(c);
 }
 
 bool HttpServer::send(Connection& c) {
@@ -169,11 +173,27 @@ bool HttpServer::send(Connection& c) {
   return ::shutdown(c.fd.get(), SHUT_WR) == 0;
 }
 
-std::string HttpServer::answer(const std::string& head) const {
-  const Result<HttpRequest> request = parse_request(head);
-  if (!request.ok()) return text_of({.status = 400, .body = request.status().message() + "\n"});
+void HttpServer::answer(Connection& c, const std::string& head) const {
+  Result<HttpRequest> request = parse_request(head);
+  if (!request.ok()) {
+    c.out = text_of({.status = 400, .body = request.status().message() + "\n"});
+    return;
+  }
   const std::optional<HttpResponse> refusal = refusal_of(*request, guard_);
-  return text_of(refusal ? *refusal : handler_(*request));
+  const HttpResponse page = refusal ? *refusal : handler_(*request);
+  if (page.at_end) {
+    c.held = *std::move(request);
+  } else {
+    c.out = text_of(page);
+  }
+}
+
+/// What a held request waits for, as far as the socket takes it.
+void HttpServer::end(Connection& c) try {
+  if (!c.held) return;
+  c.out = text_of(handler_(*std::exchange(c.held, std::nullopt)));
+  (void)send(c);
+} catch (const std::exception&) {  // no memory
 }
 
 }  // namespace stormo::observe

@@ -3,6 +3,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -32,7 +33,8 @@ class HttpServer {
  public:
   static constexpr int kMostConnections = 32;
 
-  /// Makes the page for a request that the guard lets pass. Called on the thread of the server.
+  /// Makes the page for a request that the guard lets pass. Called on the thread of the server,
+  /// also while it is destroyed: for the pages that come at the end.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
 
   /// Listens. kInvalidArgument without a token on an address that other machines can reach.
@@ -47,11 +49,12 @@ class HttpServer {
  private:
   struct Connection {
     Descriptor fd;
-    TimePoint ends;         // when it is closed in any case
-    std::string in = {};    // what has come of the request
-    std::string out = {};   // the answer, until all of it is sent
-    std::size_t sent = 0;   // bytes of it
-    bool answered = false;  // nothing that comes matters any more
+    TimePoint ends;                        // when it is closed in any case
+    std::string in = {};                   // what has come of the request
+    std::string out = {};                  // the answer, until all of it is sent
+    std::optional<HttpRequest> held = {};  // a request whose answer comes at the end
+    std::size_t sent = 0;                  // bytes of it
+    bool answered = false;                 // nothing that comes matters any more
   };
 
   HttpServer(Descriptor listener, Descriptor wake, HttpOptions options, Handler handler);
@@ -61,7 +64,8 @@ class HttpServer {
   bool advance(Connection& connection);
   bool receive(Connection& connection);
   bool send(Connection& connection);
-  std::string answer(const std::string& head) const;
+  void answer(Connection& connection, const std::string& head) const;
+  void end(Connection& connection);
 
   const Descriptor listener_;
   const Descriptor wake_;  // eventfd: ends the thread

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
@@ -12,8 +13,6 @@
 
 namespace stormo::observe {
 namespace {
-
-constexpr int kStatusSchema = 1;
 
 double seconds_since(std::chrono::system_clock::time_point then,
                      std::chrono::system_clock::time_point now) {
@@ -36,6 +35,16 @@ std::string record_lines(const RunStatus& run) {
   return lines.str();
 }
 
+/// [{"rank":0,"host":"a","state":"running","memory_bytes":1}]
+std::string ranks_json(const std::vector<RankProcess>& ranks) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const RankProcess& r : ranks) {
+    out.push_back(
+        {{"rank", r.rank}, {"host", r.host}, {"state", r.state}, {"memory_bytes", r.memory_bytes}});
+  }
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 }  // namespace
 
 HttpResponse health_page(const RunStatus& run, std::chrono::system_clock::time_point now) {
@@ -47,10 +56,12 @@ HttpResponse health_page(const RunStatus& run, std::chrono::system_clock::time_p
   return {.status = run.error ? 503 : 200, .body = text + "\n"};
 }
 
-std::string status_json(const RunStatus& run, std::chrono::system_clock::time_point now) {
-  std::string out = fmt::format(R"({{"schema":{},"state":"{}","running_s":{:.3f},)", kStatusSchema,
-                                run.state(), seconds_since(run.began, now));
+std::string status_json(const RunStatus& run, std::chrono::system_clock::time_point now,
+                        const std::string& version, const std::vector<RankProcess>& ranks) {
+  std::string out = fmt::format(R"({{"schema":{},"version":"{}","state":"{}","running_s":{:.3f},)",
+                                kStatusSchema, version, run.state(), seconds_since(run.began, now));
   if (run.step) out += fmt::format(R"("last_step_s":{:.3f},)", seconds_since(run.step_seen, now));
+  out += fmt::format(R"("ranks":{},)", ranks_json(ranks));
   out += "\"records\":[";
   const std::string lines = record_lines(run);
   const char* comma = "";
@@ -61,8 +72,9 @@ std::string status_json(const RunStatus& run, std::chrono::system_clock::time_po
   return out + "]}\n";
 }
 
-Result<std::unique_ptr<Monitor>> Monitor::start(HttpOptions options, BuildFacts build) {
-  std::unique_ptr<Monitor> monitor(new Monitor(std::move(build)));
+Result<std::unique_ptr<Monitor>> Monitor::start(HttpOptions options, BuildFacts build,
+                                                RankProcesses ranks) {
+  std::unique_ptr<Monitor> monitor(new Monitor(std::move(build), std::move(ranks)));
   STORMO_ASSIGN_OR_RETURN(
       monitor->server_,
       HttpServer::start(std::move(options),
@@ -74,13 +86,18 @@ HttpResponse Monitor::page(const HttpRequest& request) const {
   const std::shared_ptr<const RunStatus> run = status_.status();
   const auto now = std::chrono::system_clock::now();
   if (request.path == "/healthz") return health_page(*run, now);
-  if (request.path == "/json") return {.type = "application/json", .body = status_json(*run, now)};
+  if (request.path == "/json" || request.path == "/end") {
+    return {.type = "application/json",
+            .body = status_json(*run, now, build_.version,
+                                ranks_ ? ranks_() : std::vector<RankProcess>()),
+            .at_end = request.path == "/end"};
+  }
   if (request.path == "/metrics") {
     const MetricFormat format = format_for(request.accept);
     return {.type = std::string(content_type_of(format)),
             .body = metrics_text({*run, build_, std::chrono::steady_clock::now()}, format)};
   }
-  constexpr const char* kPages = "/metrics\n/json\n/healthz\n";
+  constexpr const char* kPages = "/metrics\n/json\n/end\n/healthz\n";
   return {.status = request.path == "/" ? 200 : 404, .body = kPages};
 }
 

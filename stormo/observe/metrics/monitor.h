@@ -1,9 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/observe/http/server.h>
@@ -12,30 +15,52 @@
 
 namespace stormo::observe {
 
-/// Shows a run over HTTP: /metrics for Prometheus, /json with the newest records, /healthz.
+/// What the host of a rank tells of its process.
+struct RankProcess {
+  int rank = 0;
+  std::string host{};
+  std::string state{};             ///< "running", "stopped"
+  std::uint64_t memory_bytes = 0;  ///< see launch::SiblingRank
+};
+
+/// Shows a run over HTTP: /metrics for Prometheus, /json with the newest records, /end with those
+/// at the end, /healthz.
 class Monitor {
  public:
+  /// Looks at the ranks of this host. Called on the thread of the server.
+  using RankProcesses = std::function<std::vector<RankProcess>()>;
+
   /// Begins to answer. See HttpServer::start() for what can fail.
-  static Result<std::unique_ptr<Monitor>> start(HttpOptions options, BuildFacts build);
+  static Result<std::unique_ptr<Monitor>> start(HttpOptions options, BuildFacts build,
+                                                RankProcesses ranks = {});
 
   /// Is told of the run that is shown.
   RunObserver& observer() { return status_; }
+  /// "127.0.0.1:9464"
+  const std::string& address() const { return server_->address(); }
   /// "http://127.0.0.1:9464/metrics"
   std::string url() const { return "http://" + server_->address() + "/metrics"; }
 
  private:
-  explicit Monitor(BuildFacts build) : build_(std::move(build)) {}
+  Monitor(BuildFacts build, RankProcesses ranks)
+      : build_(std::move(build)), ranks_(std::move(ranks)) {}
   HttpResponse page(const HttpRequest& request) const;
 
   BuildFacts build_;
+  RankProcesses ranks_;
   StatusObserver status_;
   std::unique_ptr<HttpServer> server_;  // ends first
 };
 
+/// Version of the object on the page /json.
+inline constexpr int kStatusSchema = 1;
+
 /// Whether a run is well, for probes: 200, or 503 once it has failed.
 HttpResponse health_page(const RunStatus& run, std::chrono::system_clock::time_point now);
 
-/// State and newest records of a run, these as JsonObserver writes them.
-std::string status_json(const RunStatus& run, std::chrono::system_clock::time_point now);
+/// State and newest records of a run, these as JsonObserver writes them, and the ranks of a host.
+/// `version`: of Stormo.
+std::string status_json(const RunStatus& run, std::chrono::system_clock::time_point now,
+                        const std::string& version, const std::vector<RankProcess>& ranks);
 
 }  // namespace stormo::observe

@@ -43,7 +43,7 @@ TEST(Monitor, ShowsTheSameRunInAllPages) {
   EXPECT_THAT(open, HasSubstr("Content-Type: application/openmetrics-text; version=1.0.0;"));
   EXPECT_NO_THROW(test::ExpositionParser::parse(test::body_of(open), true));
   EXPECT_THAT(test::body_of(test::get(at, "/healthz")), StartsWith("training, step 12 of 100, "));
-  EXPECT_EQ(test::body_of(test::get(at, "/")), "/metrics\n/json\n/healthz\n");
+  EXPECT_EQ(test::body_of(test::get(at, "/")), "/metrics\n/json\n/end\n/healthz\n");
   EXPECT_THAT(test::get(at, "/metrics/"), StartsWith("HTTP/1.1 404 "));
 }
 
@@ -69,6 +69,30 @@ TEST(Monitor, JsonHasTheNewestRecordOfEachKind) {
   EXPECT_EQ(all["records"][1]["rank_shares"].size(), 2u);
   EXPECT_EQ(all["records"][2]["step"], 13);
   EXPECT_EQ(all["records"][3]["loss"], 2);
+}
+
+TEST(Monitor, JsonHasTheRanksOfTheHost) {
+  const auto monitor =
+      Monitor::start({.address = {"127.0.0.1", 0}}, {.version = "0.1.0", .git = "abc"}, [] {
+        return std::vector<RankProcess>{
+            {.rank = 3, .host = "a\"b", .state = "stopped", .memory_bytes = 1u << 20}};
+      }).take_or_throw();
+  const auto all = nlohmann::json::parse(test::body_of(test::get(address_of(*monitor), "/json")));
+  EXPECT_EQ(all["version"], "0.1.0");
+  EXPECT_EQ(all["ranks"], nlohmann::json::parse(R"([{"rank": 3, "host": "a\"b",
+                                                     "state": "stopped", "memory_bytes": 1048576}])"));
+}
+
+TEST(Monitor, TheEndIsShownToWhoWaitsForIt) {
+  auto monitor = start();
+  const test::Client client(address_of(*monitor));
+  client.send("GET /end HTTP/1.0\r\n\r\n");
+  test::get(address_of(*monitor), "/healthz");  // the server has both
+  monitor->observer().on_error({.exit_code = 1, .message = "rank 1 was lost"});
+  monitor.reset();
+  const auto all = nlohmann::json::parse(test::body_of(client.rest()));
+  EXPECT_EQ(all["state"], "failed");
+  EXPECT_EQ(all["records"][0]["message"], "rank 1 was lost");
 }
 
 TEST(Monitor, HealthSaysHowTheRunEnded) {
