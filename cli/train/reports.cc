@@ -13,8 +13,14 @@
 #include <utility>
 
 #include <cli/build_facts.h>
+#include <cli/place.h>
+#include <cli/top/job_file.h>
 #include <cli/train/report.h>
+#include <stormo/base/printable.h>
 #include <stormo/base/version.h>
+#include <stormo/launch/environment.h>
+#include <stormo/launch/network.h>
+#include <stormo/launch/process/sibling_ranks.h>
 #include <stormo/launch/secret_file.h>
 #include <stormo/observe/csv_log.h>
 #include <stormo/observe/event_log.h>
@@ -55,6 +61,50 @@ Status open_events(const TrainRun& run, Reports& reports) {
   const train::Recipe& recipe = run.parsed.recipe;
   reports.add_events(std::move(file), recipe.data.kind == "text" ? recipe.model.context : 0);
   return {};
+}
+
+/// "none" where this process is not one of a launcher's.
+std::string source_of(const TrainRun& run) {
+  const auto read = [](std::string_view name) -> std::optional<std::string> {
+    if (name == "STORMO_SECRET_FD") return std::nullopt;  // it can be read once
+    return launch::process_environment()(name);
+  };
+  const auto place = read_place(run.words.launch, read);
+  return place.ok() ? place->source : "none";
+}
+
+observe::Monitor::RankProcesses look_at_ranks(const TrainRun& run) {
+  const std::string host =
+      launch::process_environment()("STORMO_HOST").value_or(launch::own_host_name());
+  return [source = source_of(run), host] {
+    std::vector<observe::RankProcess> ranks;
+    for (const launch::SiblingRank& r : launch::sibling_ranks(source)) {
+      const bool stopped = r.letter == 'T' || r.letter == 't';
+      ranks.push_back({.rank = r.rank,
+                       .host = host,
+                       .state = stopped ? "stopped" : "running",
+                       .memory_bytes = r.memory_bytes});
+    }
+    return ranks;
+  };
+}
+
+/// Without it `stormo top` still shows the job to who gives its address.
+void leave_job_file(const TrainRun& run, Outlets& outlets) {
+  const std::string& token = run.words.metrics_token;
+  std::error_code failed;
+  outlets.job_file.reset();  // the new one has the same name
+  Result<JobFile> file = JobFile::write(
+      {.address = outlets.monitor->address(),
+       .recipe = run.parsed.recipe.train.name,
+       .token_file = token.empty() ? "" : std::filesystem::absolute(token, failed).string()},
+      launch::process_environment());
+  if (file.ok()) {
+    outlets.job_file.emplace(*std::move(file));
+  } else {
+    std::cerr << "warning: `stormo top` finds this job only by its address: "
+              << message_text(file.status().message()) << "\n";
+  }
 }
 
 }  // namespace
@@ -128,7 +178,7 @@ Status open_monitor(const TrainRun& run, Outlets& outlets) {
   const bool no_token = token.empty();
   Result<std::unique_ptr<observe::Monitor>> monitor =
       observe::Monitor::start({.address = std::move(address), .token = std::move(token)},
-                              {.version = kVersion, .git = kGitHash});
+                              {.version = kVersion, .git = kGitHash}, look_at_ranks(run));
   if (!monitor.ok()) {
     const bool needs_token = no_token && monitor.status().code() == Code::kInvalidArgument;
     return Status(monitor.status().code(),
@@ -138,6 +188,7 @@ Status open_monitor(const TrainRun& run, Outlets& outlets) {
                                    : ""));
   }
   outlets.monitor = std::move(*monitor);
+  leave_job_file(run, outlets);
   std::cerr << "metrics: " << outlets.monitor->url() << "\n";
   return {};
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <cli/top/job_file.h>
 #include <cli/train/rank.h>
 #include <stormo/base/clock.h>
 #include <stormo/base/descriptor.h>
@@ -70,10 +71,12 @@ class Reports {
 /// What a rank that reports has.
 struct Outlets {
   std::unique_ptr<observe::Monitor> monitor = {};
+  std::optional<JobFile> job_file = {};  ///< goes before the monitor
   std::optional<Reports> reports = {};
 };
 
-/// --metrics: the run can be looked at from now on, if it was asked for. Says where.
+/// --metrics: the run can be looked at from now on, if it was asked for. Says where, also to
+/// `stormo top`.
 Status open_monitor(const TrainRun& run, Outlets& outlets);
 
 /// Makes the reports of a rank that reports. `goes_on`: it goes on with those of another one.

@@ -1,5 +1,7 @@
-// Requests over HTTP: where a head ends, what it says, and who may read a page.
+// HTTP: where the head of a request ends, what it says, and who may read a page; what an answer
+// says.
 #include <stormo/base/check.h>
+#include <stormo/observe/http/client.h>
 #include <stormo/observe/http/guard.h>
 #include <stormo/observe/http/request.h>
 
@@ -31,10 +33,21 @@ void check_request(std::string_view text) {
   STORMO_CHECK(!passes || (request->method == "GET" && !request->has_origin), "not a GET");
 }
 
+void check_answer(std::string_view text) {
+  const auto now = parse_response(text, false), ended = parse_response(text, true);
+  if (!now.ok()) STORMO_CHECK(!ended.ok(), "an end mends an answer");
+  if (!ended.ok()) return;
+  STORMO_CHECK(ended->has_value(), "an answer that has ended is not whole");
+  STORMO_CHECK((*ended)->body.size() <= text.size(), "a body that is longer than what came");
+  if (*now) STORMO_CHECK((*now)->body == (*ended)->body, "an end changes an answer");
+}
+
 }  // namespace
 
 std::vector<std::string> seeds() {
-  return {"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9464\r\nAccept: text/plain;q=0.5\r\n\r\n",
+  return {"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nContent-Length: 3\r\n\r\n{}\n",
+          "HTTP/1.0 404 Not Found\r\n\r\nno",
+          "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9464\r\nAccept: text/plain;q=0.5\r\n\r\n",
           "GET /json?x HTTP/1.0\r\n\r\n",
           "GET / HTTP/1.1\r\nHost: [::1]:80\r\nAuthorization: Bearer abc\r\n\r\n",
           "POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\nContent-Length: 0\r\n\r\n",
@@ -45,5 +58,6 @@ std::vector<std::string> seeds() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   stormo::fuzz::check_request(stormo::fuzz::as_text(data, size));
+  stormo::fuzz::check_answer(stormo::fuzz::as_text(data, size));
   return 0;
 }

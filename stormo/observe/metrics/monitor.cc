@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
@@ -33,16 +32,6 @@ std::string record_lines(const RunStatus& run) {
   if (run.end) json.on_end(*run.end);
   if (run.error) json.on_error(*run.error);
   return lines.str();
-}
-
-/// [{"rank":0,"host":"a","state":"running","memory_bytes":1}]
-std::string ranks_json(const std::vector<RankProcess>& ranks) {
-  nlohmann::ordered_json out = nlohmann::ordered_json::array();
-  for (const RankProcess& r : ranks) {
-    out.push_back(
-        {{"rank", r.rank}, {"host", r.host}, {"state", r.state}, {"memory_bytes", r.memory_bytes}});
-  }
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,16 +11,9 @@
 #include <stormo/observe/http/server.h>
 #include <stormo/observe/metrics/metric_table.h>
 #include <stormo/observe/metrics/run_status.h>
+#include <stormo/observe/rank_process.h>
 
 namespace stormo::observe {
-
-/// What the host of a rank tells of its process.
-struct RankProcess {
-  int rank = 0;
-  std::string host{};
-  std::string state{};             ///< "running", "stopped"
-  std::uint64_t memory_bytes = 0;  ///< see launch::SiblingRank
-};
 
 /// Shows a run over HTTP: /metrics for Prometheus, /json with the newest records, /end with those
 /// at the end, /healthz.
