@@ -65,7 +65,8 @@ int EtcdCluster::leader(int asked) const {
     return nlohmann::json::parse(post(asked, path, "{}"), nullptr, false);
   };
   const auto id = ask("/v3/maintenance/status")["leader"];
-  for (const auto& m : ask("/v3/cluster/member/list")["members"]) {
+  const auto members = ask("/v3/cluster/member/list")["members"];
+  for (const auto& m : members) {
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (m["ID"] == id && m["peerURLs"][0] == url(members_[i].peer)) return static_cast<int>(i);
     }
