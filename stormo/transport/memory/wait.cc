@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <system_error>
+#include <thread>
 
 namespace stormo::transport {
 namespace {
@@ -29,9 +31,25 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, command, 0, 0)); }
 
 /// Whether this process takes part in the fences that others ask for.
+enum class Fencing { kNotAsked, kAsked, kOn };
+std::atomic<Fencing> fencing{Fencing::kNotAsked};
+
+/// The kernel waits for all cores, 10 to 20 ms, if the process has threads. So a thread waits for
+/// the kernel. Without it everything goes on as until then: each raise() has its own fence.
+void ask_for_fences() noexcept {
+  try {
+    std::thread([] {
+      if (membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0) fencing.store(Fencing::kOn);
+    }).detach();
+  } catch (const std::system_error&) {
+  }
+}
+
 bool can_be_fenced() {
-  static const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
-  return registered;
+  if (fencing.load(std::memory_order_acquire) == Fencing::kOn) return true;
+  Fencing expected = Fencing::kNotAsked;
+  if (fencing.compare_exchange_strong(expected, Fencing::kAsked)) ask_for_fences();
+  return false;
 }
 
 /// A full fence on every core that runs a process which can be fenced. Costs a microsecond, and
