@@ -1,7 +1,7 @@
 // One pass over memory: strip by strip, gradients are summed in registers, the rule is applied,
 // weights and slots are written where they were read, or elsewhere. Highway compiles the file once
-// per instruction set and picks at run time. Targets between the ones kept bring nothing to loops
-// that memory bounds, but cost compile time.
+// per instruction set; the best is taken at run time. Those between the ones kept bring nothing to
+// loops that memory bounds, but cost compile time.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stormo/optim/update.cc"
@@ -14,6 +14,7 @@
 #include <array>
 #include <cmath>
 
+#include <stormo/base/instruction_sets.h>
 #include <stormo/optim/update.h>
 #include <stormo/optim/gradient.inc>
 #include <stormo/optim/rules.inc>
@@ -207,25 +208,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace stormo::optim {
 
-HWY_EXPORT(update_of);
-HWY_EXPORT(prepare_float32);
-HWY_EXPORT(prepare_float64);
-HWY_EXPORT(sum_float32);
-HWY_EXPORT(sum_float64);
-
 UpdateFunction update_of(const Options& options, DType dtype) {
-  return HWY_DYNAMIC_DISPATCH(update_of)(options, dtype);
+  return STORMO_BEST_VERSION(update_of)(options, dtype);
 }
 
 SquareSums prepare(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
   return piece.dtype == DType::kFloat32
-             ? HWY_DYNAMIC_DISPATCH(prepare_float32)(options, step, piece)
-             : HWY_DYNAMIC_DISPATCH(prepare_float64)(options, step, piece);
+             ? STORMO_BEST_VERSION(prepare_float32)(options, step, piece)
+             : STORMO_BEST_VERSION(prepare_float64)(options, step, piece);
 }
 
 double sum_gradients(const UpdateRange& piece, void* destination) {
-  return piece.dtype == DType::kFloat32 ? HWY_DYNAMIC_DISPATCH(sum_float32)(piece, destination)
-                                        : HWY_DYNAMIC_DISPATCH(sum_float64)(piece, destination);
+  return piece.dtype == DType::kFloat32 ? STORMO_BEST_VERSION(sum_float32)(piece, destination)
+                                        : STORMO_BEST_VERSION(sum_float64)(piece, destination);
 }
 
 double trust_ratio(const Options& options, const SquareSums& whole) {

@@ -37,9 +37,9 @@ __attribute__((constructor)) static void tell(void) {
   if (file) fputs("loaded\n", file);
 }
 DECOY
-nm -D --undefined-only "$program" | sed -nE 's/.* ([A-Za-z0-9_]+)@HWY_.*/void \1(void) {}/p' >>"$decoys/decoy.c"
-gcc -shared -fPIC -o "$decoys/libhwy.so.1" "$decoys/decoy.c"
-cp "$decoys/libhwy.so.1" "$decoys/torch/lib/libtorch_cpu.so"
+nm -D --undefined-only "$program" | sed -nE 's/.* (XXH[A-Za-z0-9_]+)$/void \1(void) {}/p' >>"$decoys/decoy.c"
+gcc -shared -fPIC -o "$decoys/libxxhash.so.0" "$decoys/decoy.c"
+cp "$decoys/libxxhash.so.0" "$decoys/torch/lib/libtorch_cpu.so"
 : >"$decoys/torch/__init__.py"
 export DECOY_TELLS=$decoys/told
 printf 'import os\nopen(os.environ["DECOY_TELLS"], "a").write("loaded\\n")\n' >"$decoys/sitecustomize.py"

@@ -1,4 +1,4 @@
-// Highway compiles the file once per instruction set and picks at run time.
+// Highway compiles the file once per instruction set; the best one is taken at run time.
 #include <stormo/comm/codec/encoders.h>
 
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include <stormo/base/check.h>
+#include <stormo/base/instruction_sets.h>
 
 #include <cfloat>
 #include <cstdint>
@@ -93,15 +94,12 @@ HWY_AFTER_NAMESPACE();
 namespace stormo::comm {
 namespace int8 {
 
-HWY_EXPORT(encode);
-HWY_EXPORT(decode_add);
-
 static void encode_blocks(std::span<float> values, std::byte* code) {
-  HWY_DYNAMIC_DISPATCH(encode)(values, code);
+  STORMO_BEST_VERSION(encode)(values, code);
 }
 
 static void decode_add_blocks(const std::byte* code, std::span<float> values) {
-  HWY_DYNAMIC_DISPATCH(decode_add)(code, values);
+  STORMO_BEST_VERSION(decode_add)(code, values);
 }
 
 }  // namespace int8

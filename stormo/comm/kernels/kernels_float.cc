@@ -1,7 +1,7 @@
 // Float reductions in one pass: strip by strip, accumulate in registers, then write the strip to
 // every destination. 16-bit floats are added as float32 and rounded once. Two operands, the common
 // case, have a loop of their own.
-// Highway compiles the file once per instruction set and picks at run time.
+// Highway compiles the file once per instruction set; the best one is taken at run time.
 // Targets between the ones kept bring nothing to loops that memory bounds, but cost compile time.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include <stormo/base/instruction_sets.h>
 #include <stormo/comm/kernels/kernels_detail.h>
 #include <stormo/base/float_vectors.inc>
 
@@ -208,7 +209,7 @@ void reduce_as(Combine how, std::span<const Operand> sources, std::span<void* co
   run(how, sources, destinations, count);
 }
 
-// One function per type, since HWY_EXPORT takes no templates.
+// One function per type, since STORMO_BEST_VERSION takes no templates.
 void reduce_float32(Combine how, std::span<const Operand> sources,
                     std::span<void* const> destinations, std::int64_t count) {
   reduce_as<Plain<float>>(how, sources, destinations, count);
@@ -235,23 +236,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace stormo::comm {
 
-HWY_EXPORT(reduce_float32);
-HWY_EXPORT(reduce_float64);
-HWY_EXPORT(reduce_bfloat16);
-HWY_EXPORT(reduce_float16);
-
 Kernel kernel_of_float(DType dtype) {
-  // else the first pointer that is taken leads to the choice of the instruction set, every time;
-  // once, as it asks the processor, which takes 14 us in a virtual machine
-  [[maybe_unused]] static const bool is_chosen = [] {
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    return true;
-  }();
   switch (dtype) {
-    case DType::kFloat64: return &HWY_DYNAMIC_DISPATCH(reduce_float64);
-    case DType::kBFloat16: return &HWY_DYNAMIC_DISPATCH(reduce_bfloat16);
-    case DType::kFloat16: return &HWY_DYNAMIC_DISPATCH(reduce_float16);
-    default: return &HWY_DYNAMIC_DISPATCH(reduce_float32);
+    case DType::kFloat64: return STORMO_BEST_VERSION(reduce_float64);
+    case DType::kBFloat16: return STORMO_BEST_VERSION(reduce_bfloat16);
+    case DType::kFloat16: return STORMO_BEST_VERSION(reduce_float16);
+    default: return STORMO_BEST_VERSION(reduce_float32);
   }
 }
 
