@@ -2,9 +2,9 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/rand.h>
 #include <stormo/base/check.h>
 #include <stormo/transport/net/handshake.h>
+#include <stormo/transport/net/random_bytes.h>
 
 #include <algorithm>
 #include <cstring>
@@ -62,9 +62,7 @@ std::string_view to_string(Refusal refusal) {
 
 Nonce random_nonce() {
   Nonce nonce;
-  STORMO_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()),
-                          static_cast<int>(nonce.size())) == 1,
-               "the system's random number generator failed");
+  fill_with_random(nonce);
   return nonce;
 }
 

@@ -1,10 +1,10 @@
 #include <openssl/crypto.h>
 #include <stormo/base/check.h>
+#include <stormo/transport/net/random_bytes.h>
 #include <stormo/transport/net/secret.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
-#include <cerrno>
+#include <span>
 
 namespace stormo::transport {
 namespace {
@@ -36,13 +36,7 @@ void cleanse(std::string& text) { OPENSSL_cleanse(text.data(), text.size()); }
 Secret Secret::random() {
   Secret secret;
   secret.bytes_ = new_bytes();
-  Bytes& bytes = *secret.bytes_;
-  // The kernel's generator, which is whole up to 256 bytes; that of OpenSSL would be set up first.
-  ssize_t n = 0;
-  do n = ::getrandom(bytes.data(), bytes.size(), 0);
-  while (n < 0 && errno == EINTR);
-  STORMO_CHECK(n == static_cast<ssize_t>(bytes.size()),
-               "the system's random number generator failed");
+  fill_with_random(std::as_writable_bytes(std::span(*secret.bytes_)));
   return secret;
 }
 

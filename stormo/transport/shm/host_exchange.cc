@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -14,6 +13,7 @@
 #include <cerrno>
 
 #include <stormo/transport/net/pass_descriptors.h>
+#include <stormo/transport/net/secret.h>
 #include <stormo/transport/net/socket.h>
 
 namespace stormo::transport {
@@ -83,15 +83,7 @@ cpu_set_t own_mask() {
   return mask;
 }
 
-std::string random_hex(std::size_t bytes) {
-  std::string out;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    unsigned char b = 0;
-    if (RAND_bytes(&b, 1) != 1) return {};
-    out += fmt::format("{:02x}", b);
-  }
-  return out;
-}
+std::string random_hex(std::size_t bytes) { return Secret::random().to_hex().substr(0, 2 * bytes); }
 
 /// Maps what the listener handed out: descriptors[0] is the region, then one arena per rank.
 Result<HostParts> assemble(int rank, int local_size, int cores, Arena& arena,
