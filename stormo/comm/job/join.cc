@@ -1,15 +1,16 @@
 // How processes become a group: the Store first (liveness before anything else can hang), then
-// agreement on versions, then the memory of each host, then the sockets between hosts.
+// what each says of itself, then the memory of each host, then the sockets between hosts. Each
+// connection needs both ends: who has them all knows that all have joined.
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
-
 #include <stormo/base/version.h>
 #include <stormo/comm/group/group.h>
+#include <stormo/comm/job/join_record.h>
 #include <stormo/comm/job/joining.h>
 #include <stormo/comm/job/refusal_lines.h>
 #include <stormo/comm/job/store_connector.h>
+#include <stormo/comm/operation/meeting.h>
 #include <stormo/transport/memory/address_space.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/shm/host_exchange.h>
@@ -40,7 +41,6 @@ class Joining {
     STORMO_RETURN_IF_ERROR(reach_store());
     const Status joined = name_who_is_absent(join_others());
     if (!joined.ok()) return job_watch_->report(joined).within(identity() + " joining the group");
-    STORMO_RETURN_IF_ERROR(group_->barrier(by_));
     group_->set_section("");
     return std::unique_ptr<Communicator>(std::move(group_));
   }
@@ -137,11 +137,8 @@ class Joining {
   }
 
   Status join_others() {
-    STORMO_RETURN_IF_ERROR(claim_rank());
-    STORMO_RETURN_IF_ERROR(agree_on_version());
+    STORMO_RETURN_IF_ERROR(post_record());
     STORMO_RETURN_IF_ERROR(count_hosts());
-    STORMO_RETURN_IF_ERROR(agree_on_selection());
-    STORMO_RETURN_IF_ERROR(agree_on_checksums());
     STORMO_RETURN_IF_ERROR(connect_members());
     if (r_.serve_store && tickets_ != nullptr) tickets_->end();
     parts_.rank = r_.rank;
@@ -154,77 +151,72 @@ class Joining {
     return {};
   }
 
-  Status claim_rank() {
-    STORMO_ASSIGN_OR_RETURN(
-        const std::string owner,
-        store().set_if_absent(fmt::format("rank/{}", r_.rank), identity(), by_));
-    if (owner == identity()) return {};
-    return invalid_argument(
-        fmt::format("two processes claim to be rank {}: {} and {}", r_.rank, owner, identity()));
-  }
+  /// Old builds, too, look for the version of rank 0 there.
+  static std::string record_key(Rank rank) { return fmt::format("version/{}", rank); }
 
-  Status agree_on_version() {
-    STORMO_RETURN_IF_ERROR(store().set(fmt::format("version/{}", r_.rank), version_, by_));
-    STORMO_ASSIGN_OR_RETURN(const std::string first, store().get("version/0", by_));
-    if (first == version_) return {};
-    return {
-        Code::kRefused,
-        fmt::format("rank 0 runs stormo {}, rank {} (host {}) runs {}: install one version on all "
-                    "hosts",
-                    first, r_.rank, r_.host, version_)};
-  }
-
-  /// Everyone must choose alike: what rank 0 has read counts.
-  Status agree_on_selection() {
-    if (r_.rank == 0) {
-      std::string text;
-      if (!r_.selection_file.empty()) {
-        STORMO_ASSIGN_OR_RETURN(const Selection selection, read_selection(r_.selection_file));
-        text = to_text(selection);
-      }
-      STORMO_RETURN_IF_ERROR(store().set("selection", text, by_));
+  Status post_record() {
+    mine_ = {.version = version_,
+             .identity = identity(),
+             .cross_rank = r_.cross_rank,
+             .local_rank = r_.local_rank,
+             .local_size = r_.local_size,
+             .checksum = r_.checksum,
+             .selection = {}};
+    if (r_.rank == 0 && !r_.selection_file.empty()) {
+      STORMO_ASSIGN_OR_RETURN(const Selection selection, read_selection(r_.selection_file));
+      mine_.selection = to_text(selection);
     }
-    STORMO_ASSIGN_OR_RETURN(const std::string text, store().get("selection", by_));
-    if (text.empty()) return {};
-    STORMO_ASSIGN_OR_RETURN(Selection selection, parse_selection(text));
+    const std::string text = mine_.to_text();
+    STORMO_ASSIGN_OR_RETURN(const std::string there,
+                            store().set_if_absent(record_key(r_.rank), text, by_));
+    if (there == text) return {};
+    STORMO_ASSIGN_OR_RETURN(const JoinRecord owner, read_record(r_.rank, there));
+    return invalid_argument(fmt::format("two processes claim to be rank {}: {} and {}", r_.rank,
+                                        owner.identity, identity()));
+  }
+
+  Result<JoinRecord> record_of(Rank rank) {
+    if (rank == r_.rank) return mine_;
+    STORMO_ASSIGN_OR_RETURN(const auto text, value_of(store(), record_key(rank), by_,
+                                                      [this] { return health_->status(); }));
+    if (!text) return missing(rank);
+    return read_record(rank, *text);
+  }
+
+  Result<JoinRecord> read_record(Rank rank, const std::string& text) const {
+    const std::string version = version_in(text);
+    if (version == version_) return parse_join_record(text);
+    return Status(Code::kRefused,
+                  fmt::format("rank {} runs stormo {}, rank {} (host {}) runs {}: install one "
+                              "version on all hosts",
+                              rank, version, r_.rank, r_.host, version_));
+  }
+
+  /// Everyone must choose alike: what rank 0 has counts.
+  Status take_settings(const JoinRecord& of_rank_0) {
+    r_.checksum = of_rank_0.checksum;
+    if (of_rank_0.selection.empty()) return {};
+    STORMO_ASSIGN_OR_RETURN(Selection selection, parse_selection(of_rank_0.selection));
     parts_.selection = std::make_shared<const Selection>(std::move(selection));
     return {};
   }
 
-  Status agree_on_checksums() {
-    constexpr std::string_view kYes = "yes";
-    if (r_.rank == 0) {
-      STORMO_RETURN_IF_ERROR(store().set("checksum", r_.checksum ? kYes : "no", by_));
-    }
-    STORMO_ASSIGN_OR_RETURN(const std::string text, store().get("checksum", by_));
-    r_.checksum = text == kYes;
-    return {};
-  }
-
-  /// Ranks must be numbered host by host; everyone learns how many each host has.
+  /// Ranks must be numbered host by host; everyone learns how many each host has, from its first.
   Status count_hosts() {
-    STORMO_RETURN_IF_ERROR(
-        store().set(fmt::format("place/{}", r_.rank),
-                    fmt::format("{} {} {}", r_.cross_rank, r_.local_rank, r_.local_size), by_));
     std::vector<int>& hosts = parts_.ranks_per_host;
-    for (Rank r = 0; r < r_.size;) {
-      auto got = store().get(fmt::format("place/{}", r), by_);
-      if (got.status().code() == Code::kDeadlineExceeded) return missing(r);
-      STORMO_ASSIGN_OR_RETURN(const std::string place, std::move(got));
-      int cross = -1;
-      int local = -1;
-      int local_size = 0;
-      const int fields = std::sscanf(place.c_str(), "%d %d %d", &cross, &local, &local_size);
-      const bool in_order = fields == 3 && cross == static_cast<int>(hosts.size()) && local == 0 &&
-                            local_size >= 1 && r + local_size <= r_.size;
+    for (Rank r = 0; r < r_.size; r += hosts.back()) {
+      STORMO_ASSIGN_OR_RETURN(const JoinRecord first, record_of(r));
+      if (r == 0) STORMO_RETURN_IF_ERROR(take_settings(first));
+      const bool in_order = first.cross_rank == static_cast<int>(hosts.size()) &&
+                            first.local_rank == 0 && first.local_size >= 1 &&
+                            r + first.local_size <= r_.size;
       if (!in_order) {
         return invalid_argument(
             fmt::format("rank {} says it is local rank {} of {} on host {}: ranks must "
                         "be numbered host by host",
-                        r, local, local_size, cross));
+                        r, first.local_rank, first.local_size, first.cross_rank));
       }
-      hosts.push_back(local_size);
-      r += local_size;
+      hosts.push_back(first.local_size);
     }
     return {};
   }
@@ -235,7 +227,7 @@ class Joining {
     if (waited.code() != Code::kDeadlineExceeded && waited.code() != Code::kPeerLost) return waited;
     constexpr Duration kLook = std::chrono::milliseconds(200);
     for (Rank r = 0; r < r_.size; ++r) {
-      const auto claimed = store().get(fmt::format("rank/{}", r), Deadline::after(kLook));
+      const auto claimed = store().get(record_key(r), Deadline::after(kLook));
       if (claimed.status().code() == Code::kDeadlineExceeded) return missing(r);
       if (!claimed.ok()) return waited;
     }
@@ -269,6 +261,7 @@ class Joining {
   std::shared_ptr<transport::Health> health_;
   /// The job watch, which tells of them, starts before the group and may outlive it.
   std::shared_ptr<Activities> activities_;
+  JoinRecord mine_;
   std::unique_ptr<transport::StoreServer> server_;
   std::shared_ptr<JobWatch> job_watch_;
   Group::Parts parts_;
