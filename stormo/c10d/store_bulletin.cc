@@ -70,14 +70,14 @@ Result<std::string> StoreBulletin::get(const std::string& key, Deadline by) {
     } catch (const std::exception& e) {
       if (!slice.expired()) return failed(key, e);
     }
-    if (by.expired()) {
-      return Status(Code::kDeadlineExceeded, "PyTorch's store has no value of " + key);
-    }
     try {
       check_interrupt();
     } catch (...) {
       interrupt_ = std::current_exception();
       return Status(Code::kInterrupted, "the program was interrupted (Ctrl-C)");
+    }
+    if (by.expired()) {
+      return Status(Code::kDeadlineExceeded, "PyTorch's store has no value of " + key);
     }
   }
 }

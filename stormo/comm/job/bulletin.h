@@ -13,7 +13,8 @@ class Bulletin {
  public:
   virtual ~Bulletin() = default;
   virtual Status set(const std::string& key, const std::string& value) = 0;
-  /// Blocks until the key has a value, at most until `by`: then kDeadlineExceeded.
+  /// Blocks until the key has a value, at most until `by`: then kDeadlineExceeded. May be ended by
+  /// an interrupt of the program, also when `by` has passed before.
   virtual Result<std::string> get(const std::string& key, Deadline by) = 0;
 };
 

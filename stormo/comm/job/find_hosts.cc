@@ -1,10 +1,15 @@
-// In two rounds rank 0 collects what each rank says and publishes it: first claims, then to which
-// rank each has proved to be on one host.
+// Each rank that may be on the host of rank 0 connects to it before it publishes its claims. Rank 0
+// collects and publishes these. If all are connected, this is the proof, and what they hear next is
+// the ticket. Else there is a second round: to which rank each has proved to be on one host.
 #include <stormo/comm/job/find_hosts.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -24,6 +29,7 @@ constexpr std::string_view kYes = "yes\n";
 constexpr std::string_view kNo = "no\n";
 /// For a value that has long been there.
 constexpr Duration kLook = std::chrono::seconds(1);
+constexpr int kInterruptLookMs = 100;
 
 /// What rank 0 says to all: a text, or why there is none.
 std::string encode(const Result<std::string>& outcome) {
@@ -57,7 +63,14 @@ class HostFinder {
 
   Result<Hosts> run() {
     STORMO_ASSIGN_OR_RETURN(socket_, HostSocket::open(options_.host_rendezvous_folders));
+    mine_ = Claims::own(options_, socket_->path());
+    STORMO_RETURN_IF_ERROR(greet_rank_0());
+    STORMO_RETURN_IF_ERROR(say(kClaims, mine_.to_text()));
+    STORMO_ASSIGN_OR_RETURN(const bool expected, await_rank_0());
+    if (expected) return one_host();
     STORMO_RETURN_IF_ERROR(hear_claims());
+    STORMO_ASSIGN_OR_RETURN(const bool all_here, look_who_is_here());
+    if (all_here) return one_host();
     STORMO_ASSIGN_OR_RETURN(Hosts hosts, prove());
     if (hosts.ranks_per_host.size() > 1) return hosts;
     if (options_.rank == 0) {
@@ -69,16 +82,23 @@ class HostFinder {
   }
 
  private:
+  Status greet_rank_0();
+  Result<bool> await_rank_0();
   Status hear_claims();
+  Result<bool> look_who_is_here();
+  Hosts one_host();
   Result<Hosts> prove();
-  First prove_with_lowest();
+  Result<First> prove_with_lowest();
   Result<std::string> decide(const std::vector<std::string>& said) const;
   Status check_secret(const std::vector<int>& firsts, const std::vector<First>& all) const;
   Status misnumbered(int rank, int first) const;
 
-  /// Of each rank what it has said under this key, by rank 0; else what rank 0 makes of it.
+  Status say(const std::string& key, const std::string& mine) {
+    return bulletin_.set(key_of(key, options_.rank), mine);
+  }
+  /// What rank 0 makes of what all ranks have said under this key.
   template <class Decide>
-  Result<std::string> agree(const std::string& key, const std::string& mine, const Decide& decide);
+  Result<std::string> agree(const std::string& key, const Decide& decide);
   Result<std::vector<std::string>> collect(const std::string& key);
   Result<std::string> hear_outcome(const std::string& key);
   Status missing(int rank) const {
@@ -91,19 +111,21 @@ class HostFinder {
     return fmt::format("{}/{}", key, rank);
   }
   static std::string outcome_of(const std::string& key) { return key + "/all"; }
+  static constexpr const char* kClaims = "claims";
+  static constexpr const char* kHost = "host";
 
   Bulletin& bulletin_;
   const WorldOptions& options_;
   const Deadline by_;
   std::unique_ptr<HostSocket> socket_;
-  std::vector<Claims> claims_;  // by rank
-  Descriptor to_first_;         // the proof
+  Claims mine_;
+  std::vector<Claims> claims_;      // by rank
+  Descriptor to_first_;             // the proof
+  std::vector<Descriptor> guests_;  // of rank 0: those of the ranks that have greeted it
 };
 
 template <class Decide>
-Result<std::string> HostFinder::agree(const std::string& key, const std::string& mine,
-                                      const Decide& decide) {
-  STORMO_RETURN_IF_ERROR(bulletin_.set(key_of(key, options_.rank), mine));
+Result<std::string> HostFinder::agree(const std::string& key, const Decide& decide) {
   if (options_.rank != 0) return hear_outcome(key);
   const auto said = collect(key);
   const Result<std::string> outcome = said.ok() ? decide(*said) : said.status();
@@ -135,22 +157,78 @@ Result<std::string> HostFinder::hear_outcome(const std::string& key) {
                 "all ranks have come, but rank 0 has said no more; is it stopped?");
 }
 
+/// Connects to rank 0 and tells it who this is, if they may be on one host.
+Status HostFinder::greet_rank_0() {
+  if (options_.rank == 0) return {};
+  const auto said = bulletin_.get(key_of(kClaims, 0), by_);
+  if (said.status().code() == Code::kDeadlineExceeded) return missing(0);
+  STORMO_RETURN_IF_ERROR(said.status());
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Claims> first, parse_claims(*said, 1));
+  if (!difference(first.front(), mine_).empty()) return {};
+  auto reached = connect_to_host_socket(first.front().socket);
+  if (!reached.ok()) return {};  // the second round says why
+  to_first_ = std::move(*reached);
+  // less than a socket's buffer
+  static_cast<void>(
+      ::send(to_first_.get(), mine_.socket.data(), mine_.socket.size(), MSG_NOSIGNAL));
+  return {};
+}
+
+/// Whether rank 0 says something over the connection. False when it ends the connection, as it does
+/// in any case but that of one host, or when there is none.
+Result<bool> HostFinder::await_rank_0() {
+  while (to_first_.valid() && !by_.expired()) {
+    pollfd readable{to_first_.get(), POLLIN, 0};
+    if (::poll(&readable, 1, kInterruptLookMs) > 0) {
+      char first = 0;
+      return ::recv(to_first_.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    }
+    // who waits in the Bulletin can be interrupted
+    const auto said = bulletin_.get(outcome_of(kClaims), Deadline::after(Duration::zero()));
+    if (!said.ok() && said.status().code() != Code::kDeadlineExceeded) return said.status();
+  }
+  return false;
+}
+
 Status HostFinder::hear_claims() {
-  const Claims mine = Claims::own(options_, socket_->path());
   const auto join_lines = [](const std::vector<std::string>& said) -> Result<std::string> {
     for (const std::string& text : said) STORMO_RETURN_IF_ERROR(parse_claims(text, 1).status());
     return fmt::format("{}", fmt::join(said, ""));
   };
-  STORMO_ASSIGN_OR_RETURN(const std::string text, agree("claims", mine.to_text(), join_lines));
+  STORMO_ASSIGN_OR_RETURN(const std::string text, agree(kClaims, join_lines));
   STORMO_ASSIGN_OR_RETURN(claims_, parse_claims(text, options_.size));
   const Claims& heard = claims_[static_cast<std::size_t>(options_.rank)];
-  if (heard == mine) return {};
+  if (heard == mine_) return {};
   return invalid_argument(fmt::format("two processes claim to be rank {}: {} and {}", options_.rank,
-                                      heard.name(), mine.name()));
+                                      heard.name(), mine_.name()));
+}
+
+/// By rank 0: whether all others have greeted it. Each has done so before it published its claims.
+Result<bool> HostFinder::look_who_is_here() {
+  if (options_.rank != 0) return false;
+  STORMO_ASSIGN_OR_RETURN(std::vector<Descriptor> visitors, socket_->connected());
+  for (Descriptor& visitor : visitors) {
+    std::array<char, 128> text{};
+    const ssize_t n = ::recv(visitor.get(), text.data(), text.size(), MSG_DONTWAIT);
+    const std::string_view socket(text.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    const bool is_rank = std::any_of(claims_.begin() + 1, claims_.end(),
+                                     [&](const Claims& c) { return c.socket == socket; });
+    if (is_rank) guests_.push_back(std::move(visitor));
+  }
+  if (guests_.size() == claims_.size() - 1) return true;
+  guests_.clear();
+  return false;
+}
+
+Hosts HostFinder::one_host() {
+  Hosts hosts{.ranks_per_host = {options_.size}, .id = {}, .connections = std::move(guests_)};
+  if (options_.rank != 0) hosts.connections.push_back(std::move(to_first_));
+  return hosts;
 }
 
 /// Of those on one host all find the same one: whom the lowest can reach, the others can.
-First HostFinder::prove_with_lowest() {
+Result<First> HostFinder::prove_with_lowest() {
+  const bool has_greeted = to_first_.valid();
   First first{options_.rank, {}};
   const Claims& mine = claims_[static_cast<std::size_t>(options_.rank)];
   for (int r = 0; r < options_.rank; ++r) {
@@ -160,7 +238,10 @@ First HostFinder::prove_with_lowest() {
       auto reached = connect_to_host_socket(other.socket);
       if (reached.ok()) {
         to_first_ = std::move(*reached);
-        return {r, {}};
+        return First{r, {}};
+      }
+      if (r == 0 && has_greeted) {
+        return Status(Code::kPeerLost, "rank 0 ended before the job's store had started");
       }
       why = "it cannot be reached: " + reached.status().message();
     }
@@ -170,11 +251,11 @@ First HostFinder::prove_with_lowest() {
 }
 
 Result<Hosts> HostFinder::prove() {
-  const First mine = prove_with_lowest();
+  STORMO_ASSIGN_OR_RETURN(const First mine, prove_with_lowest());
+  STORMO_RETURN_IF_ERROR(say(kHost, fmt::format("{} {}", mine.rank, mine.why)));
   STORMO_ASSIGN_OR_RETURN(
       const std::string outcome,
-      agree("host", fmt::format("{} {}", mine.rank, mine.why),
-            [this](const std::vector<std::string>& said) { return decide(said); }));
+      agree(kHost, [this](const std::vector<std::string>& said) { return decide(said); }));
   Hosts hosts;
   const std::vector<std::string_view> words = split(outcome, ' ');
   hosts.id = words.empty() ? std::string_view() : words.front();

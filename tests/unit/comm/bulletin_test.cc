@@ -2,17 +2,22 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <stormo/base/temporary_folder.h>
 #include <stormo/comm/job/claims.h>
@@ -24,6 +29,7 @@ namespace stormo::comm {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 namespace fs = std::filesystem;
 
 class HostSockets : public ::testing::Test {
@@ -167,13 +173,35 @@ class Strangers : public HostSockets {
 };
 
 TEST_F(Strangers, WhoWriteRubbishPreventTheWorldAndNothingElse) {
+  const std::string rank_0 = Claims::own({}, "/nowhere/world.0").to_text();
   for (const std::string said :
        {"", "rubbish", "yes", "yes\n", "yes\n1\n2\n", "no\n", "no\n\x1b[2J"}) {
-    Written bulletin({{"claims/all", said}});
-    const Status status = join_with(bulletin);
-    EXPECT_FALSE(status.ok()) << said;
-    EXPECT_EQ(status.message().find('\x1b'), std::string::npos);
+    for (const auto& values : {std::map<std::string, std::string>{{"claims/0", said}},
+                               {{"claims/0", rank_0}, {"claims/all", said}}}) {
+      Written bulletin(values);
+      const Status status = join_with(bulletin);
+      EXPECT_FALSE(status.ok()) << said;
+      EXPECT_EQ(status.message().find('\x1b'), std::string::npos);
+    }
   }
+}
+
+TEST_F(Strangers, WhoPassForRankZeroHearNoMoreThanWhereThisRankListens) {
+  const auto socket = open();
+  Written bulletin({{"claims/0", Claims::own({}, socket->path()).to_text()}});
+  auto joined = std::async(std::launch::async, [&] { return join_with(bulletin); });
+  std::vector<Descriptor> callers;
+  while (callers.empty()) {
+    ::poll(nullptr, 0, 1);
+    callers = socket->connected().take_or_throw();
+  }
+  std::array<char, 1024> heard{};
+  const ssize_t n = ::recv(callers.front().get(), heard.data(), heard.size(), 0);
+  EXPECT_THAT(std::string(heard.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))),
+              StartsWith((folder_ / "world.").string()));
+  EXPECT_EQ(::send(callers.front().get(), "rubbish", 7, MSG_NOSIGNAL), 7);
+  callers.clear();
+  EXPECT_THAT(joined.get().message(), HasSubstr("what rank 0 has sent"));
 }
 
 /// What rank 0 says of itself, this rank's own claims if empty, and an outcome.
@@ -187,6 +215,9 @@ class Forged final : public Bulletin {
   }
   Result<std::string> get(const std::string& key, Deadline) override {
     asked_ += key + " ";
+    if (key == "claims/0") {
+      return rank_0_.empty() ? Claims::own({}, "/nowhere/world.0").to_text() : rank_0_;
+    }
     if (key == "claims/all") return "yes\n" + (rank_0_.empty() ? claims_ : rank_0_) + claims_;
     if (key == "host/all") return outcome_;
     return Status(Code::kDeadlineExceeded, "no " + key);
