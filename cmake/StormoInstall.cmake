@@ -43,7 +43,7 @@ if(TARGET stormo_mpi)
 endif()
 install(FILES ${PROJECT_BINARY_DIR}/generated/stormo/base/version.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stormo/base)
-set(STORMO_PC_REQUIRES "fmt libcrypto libxxhash")
+set(STORMO_PC_REQUIRES "fmt libssl libcrypto libxxhash")
 get_target_property(STORMO_HAS_ETCD stormo_membership STORMO_HAS_ETCD)
 if(STORMO_HAS_ETCD)
   string(APPEND STORMO_PC_REQUIRES " libcurl")

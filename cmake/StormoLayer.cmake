@@ -68,12 +68,13 @@ function(stormo_rooms layer)
 endfunction()
 
 # stormo_test(NAME SOURCES a.cc ... DEPENDS layers... [LIBS libs...] [TORCH] [LABELS l...] [TIMEOUT s]
-#             [OPTIONS o...] [RACES filter])
+#             [OPTIONS o...] [RACES filter] [TLS filter])
 # One GoogleTest program, one ctest entry per program. Target tests_LABEL builds all of a label. OPTIONS
 # take the place of those that compile fast; not together with TORCH. Under ThreadSanitizer only the cases
-# of RACES run, which is a filter of GoogleTest: those with more than one thread.
+# of RACES run, which is a filter of GoogleTest: those with more than one thread. The cases of TLS run once
+# more as NAME_with_tls, with TLS in all their connections.
 function(stormo_test name)
-  cmake_parse_arguments(T "TORCH" "TIMEOUT;RACES" "SOURCES;DEPENDS;LIBS;LABELS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(T "TORCH" "TIMEOUT;RACES;TLS" "SOURCES;DEPENDS;LIBS;LABELS;OPTIONS" ${ARGN})
   if(T_TORCH AND NOT STORMO_WITH_TORCH)
     return()
   endif()
@@ -104,6 +105,12 @@ function(stormo_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${arguments})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}")
+  if(T_TLS)
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/with_tls.cc)
+    add_test(NAME ${name}_with_tls COMMAND ${name} --gtest_filter=${T_TLS})
+    set_tests_properties(${name}_with_tls PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}"
+      ENVIRONMENT STORMO_TLS=always)
+  endif()
   if(T_TORCH)
     # ranks are threads or processes on the same cores; libtorch's own threads would spin beside them
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=1)

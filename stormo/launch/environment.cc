@@ -16,6 +16,7 @@
 #include <stormo/launch/private_folders.h>
 #include <stormo/launch/secret_file.h>
 #include <stormo/launch/tf_config.h>
+#include <stormo/transport/net/tls_setting.h>
 #include <stormo/transport/shm/peer_process.h>
 
 namespace stormo::launch {
@@ -95,6 +96,10 @@ void read_options(transport::JobSettings& r, Reading& in) {
     if (value != "wait" && value != "end") {
       in.wrong("STORMO_ON_STOPPED is '" + value + "': use end or wait");
     }
+  }
+  if (in.has(transport::kTlsVariable)) {
+    const Status used = transport::use_tls_setting(in.text(transport::kTlsVariable));
+    if (!used.ok()) in.wrong(used.message());
   }
   r.sockets = in.number("STORMO_SOCKETS", 1, 1);
   if (in.has("STORMO_PORTS")) {

@@ -45,9 +45,9 @@ Status AcceptorLink::dial(TimePoint now) {
         transport::Dialer::Options{std::move(addresses), options_.secret, hello});
   }
   if (!dialer_->step(now)) return {};
-  STORMO_ASSIGN_OR_RETURN(transport::Descriptor socket, dialer_->take());
+  STORMO_ASSIGN_OR_RETURN(transport::Channel socket, dialer_->take());
   dialer_.reset();
-  transport::limit_unacknowledged(socket.get(), kUnacknowledgedLimit);
+  transport::limit_unacknowledged(socket.fd(), kUnacknowledgedLimit);
   connection_.emplace(std::move(socket),
                       transport::FrameSplitter(kRegisterProtocol, kMaxRegisterBytes));
   return {};

@@ -46,7 +46,7 @@ void check_link(std::string_view text) {
   std::array<int, 2> fds{};
   STORMO_CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds.data()) == 0, "socketpair");
   const Descriptor raw(fds[0]);
-  Connection link(1, Descriptor(fds[1]), kEpoch, checksum);
+  Connection link(1, Channel(Descriptor(fds[1])), kEpoch, checksum);
   std::array<std::vector<std::byte>, kLengths.size()> got;
   for (std::size_t i = 0; i < got.size(); ++i) {
     got[i].assign(kLengths[i] + 1, std::byte{0xEE});

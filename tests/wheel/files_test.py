@@ -18,7 +18,7 @@ import zipfile
 FOLDER, CHECKOUT, TOOLS, TORCH = (pathlib.Path(word).resolve() for word in sys.argv[1:5])
 # Library of the system, and the package whose licence must be there.
 LICENCES = {
-    "libcrypto": "libssl-dev", "libfmt": "libfmt-dev", "libxxhash": "libxxhash-dev",
+    "libcrypto": "libssl-dev", "libssl": "libssl-dev", "libfmt": "libfmt-dev", "libxxhash": "libxxhash-dev",
     "libpng": "libpng-dev", "libtomlplusplus": "libtomlplusplus-dev", "libturbojpeg": "libturbojpeg0-dev",
     "libz": "zlib1g-dev",
 }
@@ -95,7 +95,7 @@ class Wheel:
 
 class Package(Wheel.Tests):
     name = "stormo_torch"
-    brings = {"libcrypto", "libfmt", "libxxhash"}
+    brings = {"libcrypto", "libfmt", "libssl", "libxxhash"}
 
     def extensions(self):
         return [path for path in self.programs if path.parent.name == "stormo_torch"]

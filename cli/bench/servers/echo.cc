@@ -1,9 +1,9 @@
 #include <cli/bench/servers/echo.h>
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <functional>
 #include <utility>
 
 #include <stormo/transport/call/frame.h>
@@ -12,12 +12,15 @@ namespace stormo::cli {
 namespace {
 
 using transport::ByteRanges;
+using transport::Channel;
 using transport::Descriptor;
 using transport::HostPort;
 
-void block(const Descriptor& socket) {
-  (void)::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
+Channel blocking(Descriptor socket) {
   transport::tune_tcp(socket.get());
+  Channel channel(std::move(socket));
+  channel.set_blocking();
+  return channel;
 }
 
 ByteRanges all_of(std::vector<std::byte>& buffer) {
@@ -27,13 +30,13 @@ ByteRanges all_of(std::vector<std::byte>& buffer) {
 }
 
 /// Takes and sends back, until the connection ends.
-void serve(int socket, std::uint64_t bytes) {
+void serve(Channel& socket, std::uint64_t bytes) {
   std::vector<std::byte> buffer(bytes);
   while (all_of(buffer).receive_all(socket).ok() && all_of(buffer).send_all(socket).ok()) {
   }
 }
 
-Result<Descriptor> connect_to(const HostPort& server) {
+Result<Channel> connect_to(const HostPort& server) {
   STORMO_ASSIGN_OR_RETURN(const auto addresses, transport::resolve(server));
   const transport::SocketAddress& to = addresses.front();
   Descriptor socket(::socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -41,8 +44,7 @@ Result<Descriptor> connect_to(const HostPort& server) {
       ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.length) != 0) {
     return errno_error("cannot connect to " + to.to_string());
   }
-  block(socket);
-  return socket;
+  return blocking(std::move(socket));
 }
 
 }  // namespace
@@ -55,7 +57,7 @@ Result<std::unique_ptr<EchoServer>> EchoServer::listen(const HostPort& address,
 }
 
 EchoServer::~EchoServer() {
-  for (const Descriptor& socket : clients_) (void)::shutdown(socket.get(), SHUT_RDWR);
+  for (const Channel& socket : clients_) (void)::shutdown(socket.fd(), SHUT_RDWR);
   for (std::thread& t : threads_) t.join();
 }
 
@@ -71,9 +73,8 @@ Status EchoServer::accept(int clients) {
     transport::SocketAddress peer;
     STORMO_ASSIGN_OR_RETURN(Descriptor socket, transport::accept_from(listener_.get(), &peer));
     if (!socket.valid()) continue;
-    block(socket);
-    threads_.emplace_back(serve, socket.get(), bytes_);
-    clients_.push_back(std::move(socket));
+    Channel& client = clients_.emplace_back(blocking(std::move(socket)));
+    threads_.emplace_back(serve, std::ref(client), bytes_);
   }
   return {};
 }
@@ -82,7 +83,7 @@ Result<std::unique_ptr<EchoClient>> EchoClient::connect(const std::vector<HostPo
                                                         std::uint64_t bytes) {
   auto client = std::make_unique<EchoClient>();
   for (const HostPort& server : servers) {
-    STORMO_ASSIGN_OR_RETURN(Descriptor socket, connect_to(server));
+    STORMO_ASSIGN_OR_RETURN(Channel socket, connect_to(server));
     client->connections_.push_back({std::move(socket), std::vector<std::byte>(bytes)});
   }
   return client;
@@ -101,8 +102,8 @@ Status EchoClient::push_and_pull() {
 }
 
 Status EchoClient::Connection::push_and_pull() {
-  STORMO_RETURN_IF_ERROR(all_of(buffer).send_all(socket.get()));
-  return all_of(buffer).receive_all(socket.get());
+  STORMO_RETURN_IF_ERROR(all_of(buffer).send_all(socket));
+  return all_of(buffer).receive_all(socket);
 }
 
 }  // namespace stormo::cli

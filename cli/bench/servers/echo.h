@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/transport/net/channel.h>
 #include <stormo/transport/net/socket.h>
 
 namespace stormo::cli {
@@ -31,7 +33,7 @@ class EchoServer {
 
   std::uint64_t bytes_;
   transport::Descriptor listener_;
-  std::vector<transport::Descriptor> clients_;
+  std::deque<transport::Channel> clients_;
   std::vector<std::thread> threads_;  // one for each of these
 };
 
@@ -46,7 +48,7 @@ class EchoClient {
 
  private:
   struct Connection {
-    transport::Descriptor socket;
+    transport::Channel socket;
     std::vector<std::byte> buffer;
     Status push_and_pull();
   };

@@ -48,7 +48,8 @@ std::uint64_t checksum_of_payload(std::span<const std::byte> payload) {
 }
 
 Status lost(Rank peer, int error) {
-  std::string why = error == 0 ? "it closed the connection" : std::strerror(error);
+  std::string why =
+      error == 0 ? "it closed the connection" : transport::describe_socket_error(error);
   if (error == ETIMEDOUT) {
     why = "its host answers no more: the network between the hosts is cut, or that host is down";
   }
@@ -62,7 +63,7 @@ NetworkPeers::NetworkPeers(MessageLines lines)
       checksum_(lines.checksum),
       silence_(lines.silence) {
   for (auto& [rank, socket] : lines.sockets) {
-    if (silence_ > Duration::zero()) transport::keep_alive_within(socket.get(), silence_);
+    if (silence_ > Duration::zero()) transport::keep_alive_within(socket.fd(), silence_);
     Peer& made = peers_[rank];
     made.rank = rank;
     made.socket = std::move(socket);
@@ -106,10 +107,7 @@ Result<bool> NetworkPeers::push(Peer& peer, Matching& matching, Matching::Effect
   Batch batch;
   for (std::size_t turn = 0; turn < kTurnBytes && !peer.queued.empty();) {
     fill(batch, peer);
-    msghdr message{};
-    message.msg_iov = batch.parts.data();
-    message.msg_iovlen = batch.num_parts;
-    const ssize_t n = ::sendmsg(peer.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = peer.socket.send(std::span(batch.parts).first(batch.num_parts));
     const int error = n < 0 ? errno : 0;
     if (error == EINTR) continue;
     if (error == EAGAIN) break;
@@ -206,12 +204,9 @@ std::size_t NetworkPeers::read(Peer& peer) {
   std::array<iovec, 2> parts{
       part(direct.data(), direct.size()),
       part(peer.staging.get() + peer.staged_end, kStagingBytes - peer.staged_end)};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
   ssize_t n = 0;
   do {
-    n = ::recvmsg(peer.socket.get(), &message, MSG_DONTWAIT);
+    n = peer.socket.receive(parts);
   } while (n < 0 && errno == EINTR);
   if (n < 0 && errno == EAGAIN) return 0;
   if (n <= 0) {
@@ -298,7 +293,7 @@ void NetworkPeers::check_lines() {
   if (silence_ <= Duration::zero() || now - lines_checked_ < kLineCheck) return;
   lines_checked_ = now;
   for (auto& [rank, peer] : peers_) {
-    const Duration owed = peer.acknowledgements.owed_for(peer.socket.get(), now);
+    const Duration owed = peer.acknowledgements.owed_for(peer.socket.fd(), now);
     if (owed < silence_ || !peer.ended.ok()) continue;
     end(peer,
         {Code::kPeerLost,
@@ -312,7 +307,7 @@ void NetworkPeers::check_lines() {
 void NetworkPeers::settle(Deadline by) {
   const auto unacknowledged = [](const Peer& peer) {
     int bytes = 0;
-    pollfd line{peer.socket.get(), 0, 0};  // an error or an end is reported unasked
+    pollfd line{peer.socket.fd(), 0, 0};  // an error or an end is reported unasked
     return ::ioctl(line.fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 && ::poll(&line, 1, 0) == 0;
   };
   const Deadline enough = Deadline::at(std::min(by.when(), Deadline::after(kSettle).when()));
@@ -334,7 +329,7 @@ Peers::Watch NetworkPeers::watch(Rank peer) {
   for (const auto& [rank, other] : peers_) {
     const int events = POLLIN | (other.queued.empty() ? 0 : POLLOUT);
     if (other.ended.ok()) {
-      made.lines.push_back({other.socket.get(), static_cast<short>(events), 0});
+      made.lines.push_back({other.socket.fd(), static_cast<short>(events), 0});
     }
   }
   return made;

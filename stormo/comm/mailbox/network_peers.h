@@ -15,6 +15,7 @@
 #include <stormo/base/descriptor.h>
 #include <stormo/comm/mailbox/peers.h>
 #include <stormo/comm/operation/connector.h>
+#include <stormo/transport/net/channel.h>
 #include <stormo/transport/net/socket.h>
 
 namespace stormo::comm {
@@ -44,13 +45,13 @@ class NetworkPeers final : public Peers {
  private:
   struct Peer {
     Rank rank = 0;
-    Descriptor socket;
+    transport::Channel socket;
     transport::Acknowledgements acknowledgements;
     // the first of these has left up to `sent` bytes, of record and payload together
     std::deque<Matching::Outgoing> queued;
     std::size_t num_summed = 0;  // of queued: their checksums have that of the payload
     std::uint64_t sent = 0;
-    int send_error = 0;                        // of sendmsg(); recvmsg() does not report it again
+    int send_error = 0;                        // of send(); receive() does not report it again
     std::uint64_t num_put = 0, num_taken = 0;  // records, for their checksums
     // what is being received: a record, then its payload, of which `received` bytes are there
     bool in_payload = false;

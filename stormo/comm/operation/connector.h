@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <stormo/base/clock.h>
-#include <stormo/base/descriptor.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/transport/net/channel.h>
 #include <stormo/transport/shm/host_group.h>
 #include <stormo/transport/store/key_values.h>
 #include <stormo/transport/transport.h>
@@ -31,7 +31,7 @@ struct Membership {
 /// How messages to other hosts go.
 struct MessageLines {
   /// Of each rank of another host, one that is connected, and authenticated by both ends.
-  std::map<Rank, Descriptor> sockets = {};
+  std::map<Rank, transport::Channel> sockets = {};
   bool checksum = false;  ///< the same on all ranks
   /// A peer whose kernel acknowledges nothing for this time is lost; zero: the kernel decides.
   Duration silence{0};

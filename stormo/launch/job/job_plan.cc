@@ -11,6 +11,7 @@
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/spawn.h>
 #include <stormo/transport/net/socket.h>
+#include <stormo/transport/net/tls_setting.h>
 
 namespace stormo::launch {
 namespace {
@@ -58,6 +59,15 @@ void check_program(const LaunchOptions& options, const std::vector<HostShare>& s
   if (here) take(find_program(options.program.front(), value_of(environment, "PATH")), require);
 }
 
+/// What holds for this process, too: its Store and the ranks must agree on TLS.
+void check_variables(const std::vector<std::string>& variables, Requirements& require) {
+  take(given_threads(variables), require);
+  const std::string_view tls = value_of(variables, transport::kTlsVariable);
+  if (tls.empty()) return;
+  const Status used = transport::use_tls_setting(tls);
+  require(used.ok(), used.message());
+}
+
 }  // namespace
 
 Result<JobPlan> plan_job(const LaunchOptions& options,
@@ -69,7 +79,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   if (options.hosts.empty() || !hosts.empty())
     shares = take(place_ranks(options.ranks, hosts), require);
   check_program(options, shares, environment, require);
-  take(given_threads(rank_variables(options, environment)), require);
+  check_variables(rank_variables(options, environment), require);
 
   JobPlan plan;
   plan.may_be_lost = options.may_be_lost;

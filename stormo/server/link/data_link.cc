@@ -80,7 +80,7 @@ void DataLink::turn() {
       events = attaching_->poll_events();
       break;
     case Stage::kReady:
-      fd = socket_.get();
+      fd = socket_.fd();
       if (is_blocked_) events |= POLLOUT;
   }
   (void)loop_.wait(fd, events, due, kMaxPollMs);
@@ -115,7 +115,7 @@ void DataLink::dial(TimePoint now) {
     stage_ = Stage::kDialing;
   }
   if (!dialer_->step(now)) return;
-  Result<transport::Descriptor> socket = dialer_->take();
+  Result<transport::Channel> socket = dialer_->take();
   if (!socket.ok()) return disconnect(now);
   const WorkerHello& hello = control().options().hello;
   attaching_.emplace(std::move(*socket), control_frames());
@@ -150,7 +150,7 @@ Status DataLink::send_calls() {
       call = calls_[sent_calls_];
     }
     while (!call->bytes.done()) {
-      STORMO_ASSIGN_OR_RETURN(const bool has_sent, call->bytes.send(socket_.get()));
+      STORMO_ASSIGN_OR_RETURN(const bool has_sent, call->bytes.send(socket_));
       is_blocked_ = !has_sent;
       if (is_blocked_) return {};
     }
@@ -161,7 +161,7 @@ Status DataLink::receive_replies() {
   for (;;) {
     const bool is_new = !reply_;
     if (is_new) {
-      STORMO_ASSIGN_OR_RETURN(const auto head, heads_.receive(socket_.get()));
+      STORMO_ASSIGN_OR_RETURN(const auto head, heads_.receive(socket_));
       if (!head) return {};
       STORMO_ASSIGN_OR_RETURN(reply_, decode<transport::Reply>(*head));
     }
@@ -177,7 +177,7 @@ Status DataLink::receive_replies() {
       STORMO_ASSIGN_OR_RETURN(call->sink, call->place(reply_->body));
     }
     while (reply_->code == Code::kOk && !call->sink.done()) {
-      STORMO_ASSIGN_OR_RETURN(const bool has_received, call->sink.receive(socket_.get()));
+      STORMO_ASSIGN_OR_RETURN(const bool has_received, call->sink.receive(socket_));
       if (!has_received) return {};
       const std::lock_guard lock(mutex_);
       call->arrived = std::max(call->arrived, call->sink.moved());

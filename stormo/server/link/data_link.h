@@ -97,7 +97,7 @@ class DataLink {
   std::size_t current_ = 0;  // of servers_
   Stage stage_ = Stage::kApart;
   std::unique_ptr<transport::Dialer> dialer_;
-  transport::Descriptor socket_;
+  transport::Channel socket_;
   std::optional<transport::FrameConnection> attaching_;
   TimePoint next_dial_{};
   std::size_t sent_calls_ = 0;  // of calls_, on the present connection

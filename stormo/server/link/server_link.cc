@@ -124,7 +124,7 @@ void ServerLink::dial(TimePoint now) {
     last_failure_ = dialer_->last_failure();
     return;
   }
-  Result<transport::Descriptor> socket = dialer_->take();
+  Result<transport::Channel> socket = dialer_->take();
   dialer_.reset();
   if (!socket.ok()) {
     const std::lock_guard lock(mutex_);

@@ -21,7 +21,7 @@ Status PrimaryMonitor::check(const Attachment& attachment) const {
   return io_error("it has to say hello first");
 }
 
-void PrimaryMonitor::attach(transport::Descriptor socket,
+void PrimaryMonitor::attach(transport::Channel socket,
                             std::function<void(const Status&)> on_nonsense) {
   if (!remote_) remote_.emplace(copy_, RemoteWorker::kPrimary, timeout_);
   remote_->attach(std::move(socket), std::move(on_nonsense));

@@ -28,7 +28,7 @@ class PrimaryMonitor {
   /// kIo for a stranger.
   Status check(const Attachment& attachment) const;
   /// It has a data connection, see RemoteWorker.
-  void attach(transport::Descriptor socket, std::function<void(const Status&)> on_nonsense);
+  void attach(transport::Channel socket, std::function<void(const Status&)> on_nonsense);
   void hear(TimePoint now) { heard_ = now; }
   /// `pause`: for so long this process was stopped.
   void watch(bool is_connected, TimePoint now, Duration pause);

@@ -1,6 +1,5 @@
 #include <stormo/server/replica/remote_worker.h>
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -24,11 +23,10 @@ RemoteWorker::~RemoteWorker() {
   if (thread_.joinable()) thread_.join();
 }
 
-void RemoteWorker::attach(transport::Descriptor socket,
+void RemoteWorker::attach(transport::Channel socket,
                           std::function<void(const Status&)> on_nonsense) {
   cut();
-  const int flags = ::fcntl(socket.get(), F_GETFL);
-  (void)::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK);
+  socket.set_blocking();
   connection_ = std::make_shared<Connection>();
   connection_->socket = std::move(socket);
   connection_->on_nonsense = std::move(on_nonsense);
@@ -43,7 +41,7 @@ void RemoteWorker::attach(transport::Descriptor socket,
 void RemoteWorker::cut() {
   if (!connection_) return;
   connection_->is_cut = true;
-  (void)::shutdown(connection_->socket.get(), SHUT_RDWR);
+  (void)::shutdown(connection_->socket.fd(), SHUT_RDWR);
 }
 
 Status RemoteWorker::cancelled() const {
@@ -54,28 +52,29 @@ Status RemoteWorker::cancelled() const {
 void RemoteWorker::serve(std::shared_ptr<Connection> connection) {
   serving_ = std::move(connection);
   Status status;
-  while (status.ok() && !serving_->is_cut) status = serve_one(serving_->socket.get());
-  (void)::shutdown(serving_->socket.get(), SHUT_RDWR);
+  while (status.ok() && !serving_->is_cut) status = serve_one(serving_->socket);
+  (void)::shutdown(serving_->socket.fd(), SHUT_RDWR);
   if (status.code() == Code::kCorrupt) serving_->on_nonsense(status);
 }
 
 /// Executes one request. A failure ends the connection.
-Status RemoteWorker::serve_one(int fd) {
-  STORMO_ASSIGN_OR_RETURN(const auto head, serving_->heads.receive(fd));
+Status RemoteWorker::serve_one(transport::Channel& socket) {
+  STORMO_ASSIGN_OR_RETURN(const auto head, serving_->heads.receive(socket));
   if (!head) return io_error("a socket that blocks gave nothing");
   STORMO_ASSIGN_OR_RETURN(const DataRequest request, decode<DataRequest>(*head));
-  if (worker_ == kPrimary) return follow(fd, request);
-  STORMO_ASSIGN_OR_RETURN(const Payload payload, executor_.receive(fd, request, staging_.data()));
+  if (worker_ == kPrimary) return follow(socket, request);
+  STORMO_ASSIGN_OR_RETURN(const Payload payload,
+                          executor_.receive(socket, request, staging_.data()));
   RequestExecutor::Answer fresh{.id = request.id};
   STORMO_ASSIGN_OR_RETURN(
       RequestExecutor::Answer * answer,
       replica_.answer(
           executor_, request, payload, timeout_, [this] { return cancelled(); }, fresh));
-  return answer->bytes.send_all(fd);
+  return answer->bytes.send_all(socket);
 }
 
 /// Of the primary: the answer says only that it was executed.
-Status RemoteWorker::follow(int fd, const DataRequest& request) {
+Status RemoteWorker::follow(transport::Channel& socket, const DataRequest& request) {
   const bool has_worker = request.worker >= 0 && request.worker < replica_.run().workers();
   if (!has_worker || (is_about_worker(request.op) && !request.given.empty())) {
     return RequestExecutor::misfit();
@@ -83,12 +82,12 @@ Status RemoteWorker::follow(int fd, const DataRequest& request) {
   Payload payload;
   if (!is_about_worker(request.op)) {
     const RequestExecutor& in_name = replica_.executor_of(request.worker);
-    STORMO_ASSIGN_OR_RETURN(payload, in_name.receive(fd, request, staging_.data()));
+    STORMO_ASSIGN_OR_RETURN(payload, in_name.receive(socket, request, staging_.data()));
   }
   STORMO_RETURN_IF_ERROR(replica_.follow(request, payload));
   ByteRanges bytes;
   bytes.set_head(encode(transport::Reply{.id = request.id}));
-  return bytes.send_all(fd);
+  return bytes.send_all(socket);
 }
 
 }  // namespace stormo::server

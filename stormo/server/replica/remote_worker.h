@@ -31,21 +31,21 @@ class RemoteWorker {
 
   /// It has a new connection. Replaces the one before. Does not block. `on_nonsense` is called, in
   /// another thread, when it broke the protocol and was cut off.
-  void attach(transport::Descriptor socket, std::function<void(const Status&)> on_nonsense);
+  void attach(transport::Channel socket, std::function<void(const Status&)> on_nonsense);
   /// Ends the connection. The thread ends soon: see is_running().
   void cut();
   bool is_running() const { return running_.load(std::memory_order_acquire) > 0; }
 
  private:
   struct Connection {
-    transport::Descriptor socket;
+    transport::Channel socket;
     transport::FrameReceiver heads{kServerProtocol, kMaxControlBytes};
     std::atomic<bool> is_cut{false};
     std::function<void(const Status&)> on_nonsense;
   };
   void serve(std::shared_ptr<Connection> connection);
-  Status serve_one(int fd);
-  Status follow(int fd, const DataRequest& request);
+  Status serve_one(transport::Channel& socket);
+  Status follow(transport::Channel& socket, const DataRequest& request);
   Status cancelled() const;
 
   Replica& replica_;

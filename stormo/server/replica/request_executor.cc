@@ -81,7 +81,7 @@ Status RequestExecutor::misfit() {
   return {Code::kCorrupt, "server protocol: a request that does not fit the shard"};
 }
 
-Result<Payload> RequestExecutor::receive(int fd, const DataRequest& request,
+Result<Payload> RequestExecutor::receive(transport::Channel& socket, const DataRequest& request,
                                          std::byte* memory) const {
   if (!fits(request)) return misfit();
   Payload payload;
@@ -114,7 +114,7 @@ Result<Payload> RequestExecutor::receive(int fd, const DataRequest& request,
     memory += is_part ? aligned_bytes(piece) : aligned(bytes);
     before += aligned_bytes(piece);
   }
-  STORMO_RETURN_IF_ERROR(payload.bytes.receive_all(fd));
+  STORMO_RETURN_IF_ERROR(payload.bytes.receive_all(socket));
   return payload;
 }
 

@@ -55,7 +55,8 @@ class RequestExecutor {
   /// Receives the payload of a request on a socket that blocks. misfit() if the request does not
   /// fit. Arrays come into `memory`, which has largest_payload() bytes, each at a multiple of a
   /// cache line; those of a kPart come to where the push finds them. kExhausted without memory.
-  Result<Payload> receive(int fd, const DataRequest& request, std::byte* memory) const;
+  Result<Payload> receive(transport::Channel& socket, const DataRequest& request,
+                          std::byte* memory) const;
   /// Bytes of the largest payload.
   std::size_t largest_payload() const;
 

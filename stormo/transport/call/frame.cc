@@ -1,12 +1,13 @@
 #include <stormo/transport/call/frame.h>
 
 #include <fmt/format.h>
-#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 namespace stormo::transport {
 namespace {
@@ -56,7 +57,7 @@ Result<std::optional<std::string_view>> FrameSplitter::next() {
   return std::optional(rest.substr(kFrameLengthBytes, length));
 }
 
-Result<std::optional<std::string_view>> FrameReceiver::receive(int fd) {
+Result<std::optional<std::string_view>> FrameReceiver::receive(Channel& channel) {
   for (;;) {
     std::size_t needed = kFrameLengthBytes;
     if (filled_ >= kFrameLengthBytes) {
@@ -65,10 +66,11 @@ Result<std::optional<std::string_view>> FrameReceiver::receive(int fd) {
       if (filled_ == needed) break;
     }
     buffer_.resize(std::min(needed, filled_ + kStepBytes));
-    const ssize_t n = ::recv(fd, buffer_.data() + filled_, buffer_.size() - filled_, 0);
+    const iovec rest{buffer_.data() + filled_, buffer_.size() - filled_};
+    const ssize_t n = channel.receive({&rest, 1});
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return std::optional<std::string_view>();
-    if (n <= 0) return io_error(std::strerror(n < 0 ? errno : ECONNRESET));
+    if (n <= 0) return io_error(describe_socket_error(n < 0 ? errno : ECONNRESET));
     filled_ += static_cast<std::size_t>(n);
   }
   filled_ = 0;
@@ -86,7 +88,7 @@ void ByteRanges::rewind() {
   moved_ = 0;
 }
 
-Result<bool> ByteRanges::transfer(int fd, Way way) {
+Result<bool> ByteRanges::transfer(Channel& channel, Way way) {
   if (done()) return false;
   ranges_[0] = {head_.data(), head_.size()};  // it moves with this object
   std::array<iovec, kRangesPerCall> parts;
@@ -94,22 +96,19 @@ Result<bool> ByteRanges::transfer(int fd, Way way) {
   std::copy_n(ranges_.begin() + static_cast<std::ptrdiff_t>(next_), count, parts.begin());
   parts[0].iov_base = static_cast<std::byte*>(parts[0].iov_base) + offset_;
   parts[0].iov_len -= offset_;
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t n =
-      way == Way::kSend ? ::sendmsg(fd, &message, MSG_NOSIGNAL) : ::recvmsg(fd, &message, 0);
+  const auto all = std::span(parts).first(count);
+  const ssize_t n = way == Way::kSend ? channel.send(all) : channel.receive(all);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (n <= 0) return io_error(std::strerror(n < 0 ? errno : ECONNRESET));
+  if (n <= 0) return io_error(describe_socket_error(n < 0 ? errno : ECONNRESET));
   moved_ += static_cast<std::size_t>(n);
   offset_ += static_cast<std::size_t>(n);
   while (!done() && offset_ >= ranges_[next_].iov_len) offset_ -= ranges_[next_++].iov_len;
   return true;
 }
 
-Status ByteRanges::transfer_all(int fd, Way way) {
+Status ByteRanges::transfer_all(Channel& channel, Way way) {
   rewind();
-  while (!done()) STORMO_RETURN_IF_ERROR(transfer(fd, way).status());
+  while (!done()) STORMO_RETURN_IF_ERROR(transfer(channel, way).status());
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/transport/net/channel.h>
 
 namespace stormo::transport {
 
@@ -53,7 +54,7 @@ class FrameReceiver {
 
   /// The next frame's body, valid until the next call; nothing when the socket has no more now, if
   /// it does not block. kIo when the connection has ended, kCorrupt for a body that is too long.
-  Result<std::optional<std::string_view>> receive(int fd);
+  Result<std::optional<std::string_view>> receive(Channel& channel);
 
  private:
   std::string_view protocol_;
@@ -77,18 +78,18 @@ class ByteRanges {
 
   /// As much as the socket takes or has now: false if that was nothing (it does not block). kIo
   /// when the connection has ended.
-  Result<bool> send(int fd) { return transfer(fd, Way::kSend); }
-  Result<bool> receive(int fd) { return transfer(fd, Way::kReceive); }
+  Result<bool> send(Channel& channel) { return transfer(channel, Way::kSend); }
+  Result<bool> receive(Channel& channel) { return transfer(channel, Way::kReceive); }
   /// All of it, from the first byte, on a socket that blocks.
-  Status send_all(int fd) { return transfer_all(fd, Way::kSend); }
-  Status receive_all(int fd) { return transfer_all(fd, Way::kReceive); }
+  Status send_all(Channel& channel) { return transfer_all(channel, Way::kSend); }
+  Status receive_all(Channel& channel) { return transfer_all(channel, Way::kReceive); }
   /// Back to the first byte.
   void rewind();
 
  private:
   enum class Way { kSend, kReceive };
-  Result<bool> transfer(int fd, Way way);
-  Status transfer_all(int fd, Way way);
+  Result<bool> transfer(Channel& channel, Way way);
+  Status transfer_all(Channel& channel, Way way);
 
   std::string head_;                  // the frame; empty: none
   std::vector<iovec> ranges_ = {{}};  // the first one: the frame

@@ -1,11 +1,10 @@
 #include <stormo/transport/call/frame_connection.h>
 
 #include <poll.h>
-#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 namespace stormo::transport {
 namespace {
@@ -13,7 +12,7 @@ namespace {
 /// ECONNRESET and EPIPE depend on what the other end had not read when it closed the connection.
 Status ended(int error) {
   const bool by_peer = error == 0 || error == ECONNRESET || error == EPIPE;
-  return io_error(by_peer ? "it closed the connection" : std::strerror(error));
+  return io_error(by_peer ? "it closed the connection" : describe_socket_error(error));
 }
 
 }  // namespace
@@ -24,7 +23,9 @@ short FrameConnection::poll_events() const {
 
 Result<bool> FrameConnection::receive() {
   std::array<char, 64 << 10> buffer;
-  const ssize_t n = ::recv(fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  static_assert(sizeof buffer >= Channel::kReadAhead);
+  const iovec all{buffer.data(), buffer.size()};
+  const ssize_t n = socket_.receive({&all, 1});
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (n <= 0) return ended(n == 0 ? 0 : errno);
   in_.append({buffer.data(), static_cast<std::size_t>(n)});
@@ -42,8 +43,8 @@ void FrameConnection::send(std::string_view body) {
 Status FrameConnection::flush() {
   if (is_flooded_) return Status(Code::kExhausted, "it does not read what it is sent");
   while (sent_ < out_.size()) {
-    const ssize_t n =
-        ::send(fd(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const iovec rest{out_.data() + sent_, out_.size() - sent_};
+    const ssize_t n = socket_.send({&rest, 1});
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return {};
     if (n < 0) return ended(errno);

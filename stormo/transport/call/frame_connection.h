@@ -9,7 +9,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/transport/call/frame.h>
-#include <stormo/transport/net/socket.h>
+#include <stormo/transport/net/channel.h>
 
 namespace stormo::transport {
 
@@ -18,13 +18,13 @@ class FrameConnection {
  public:
   /// `frames`: has the limit of received frames. `max_unread`: bytes that wait for a peer which
   /// does not read them, at most, besides one frame.
-  FrameConnection(Descriptor socket, FrameSplitter frames,
+  FrameConnection(Channel socket, FrameSplitter frames,
                   std::size_t max_unread = std::numeric_limits<std::size_t>::max())
       : socket_(std::move(socket)), in_(std::move(frames)), max_unread_(max_unread) {}
 
-  int fd() const { return socket_.get(); }
+  int fd() const { return socket_.fd(); }
   /// Gives the socket away; what was received and not taken is lost.
-  Descriptor release() { return std::move(socket_); }
+  Channel release() { return std::move(socket_); }
   /// What to poll for.
   short poll_events() const;
 
@@ -40,7 +40,7 @@ class FrameConnection {
   Status flush();
 
  private:
-  Descriptor socket_;
+  Channel socket_;
   FrameSplitter in_;
   std::size_t max_unread_;
   std::string out_;

@@ -29,6 +29,7 @@ bool Dialer::step(TimePoint now) {
   if (stage_ == Stage::kConnecting && check_connected(now)) stage_ = Stage::kHandshaking;
   while (stage_ == Stage::kHandshaking && shake_hands(now)) {
   }
+  if (stage_ == Stage::kSecuring) secure(now);
   return finished();
 }
 
@@ -43,6 +44,7 @@ void Dialer::start(TimePoint now) {
 void Dialer::retry(TimePoint now, Status why) {
   last_ = std::move(why);
   if (last_.code() == Code::kRefused) refusal_ = last_.message();
+  tls_.reset();
   socket_.reset();
   handshake_.reset();
   stage_ = Stage::kIdle;
@@ -67,6 +69,7 @@ bool Dialer::check_connected(TimePoint now) {
   } else {
     tune_tcp(socket_.get());
   }
+  options_.hello.tls = tls_wish(socket_.get(), options_.tls);
   handshake_ = Handshake::as_client(options_.secret, options_.hello, random_nonce());
   return flush(now);
 }
@@ -109,14 +112,26 @@ bool Dialer::shake_hands(TimePoint now) {
     return false;
   }
   if (!flush(now)) return false;
-  if (handshake_->state() == Handshake::State::kAccepted) stage_ = Stage::kConnected;
-  return stage_ == Stage::kHandshaking;
+  if (handshake_->state() != Handshake::State::kAccepted) return true;
+  stage_ = Stage::kConnected;
+  if (handshake_->is_tls_next()) {
+    tls_ =
+        std::make_unique<TlsStream>(socket_.get(), TlsStream::Role::kClient, handshake_->tls_key());
+    stage_ = Stage::kSecuring;
+  }
+  return false;
 }
 
-Result<Descriptor> Dialer::take() {
+void Dialer::secure(TimePoint now) {
+  const Result<bool> done = tls_->shake_hands();
+  if (!done.ok()) return retry(now, done.status());
+  if (*done) stage_ = Stage::kConnected;
+}
+
+Result<Channel> Dialer::take() {
   STORMO_CHECK(finished(), "take() of an unfinished connection");
   if (stage_ == Stage::kRefused) return last_;
-  return std::move(socket_);
+  return Channel(std::move(socket_), std::move(tls_));
 }
 
 std::string Dialer::last_failure() const {
@@ -124,6 +139,9 @@ std::string Dialer::last_failure() const {
       refusal_.empty() || last_.code() == Code::kRefused ? "" : "; before that: " + refusal_;
   if (stage_ == Stage::kHandshaking) {
     return "connected, but the peer does not answer the handshake" + before;
+  }
+  if (stage_ == Stage::kSecuring) {
+    return "connected, but the peer does not answer the handshake of TLS" + before;
   }
   return (last_.ok() ? "no answer yet" : last_.message()) + before;
 }

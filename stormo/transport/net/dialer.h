@@ -7,21 +7,26 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/transport/net/channel.h>
 #include <stormo/transport/net/handshake.h>
 #include <stormo/transport/net/secret.h>
 #include <stormo/transport/net/socket.h>
+#include <stormo/transport/net/tls_setting.h>
+#include <stormo/transport/net/tls_stream.h>
 
 namespace stormo::transport {
 
-/// Makes one outgoing authenticated connection: connects and runs the handshake. It tries again if
-/// no process listens yet, if the peer had no place for it, or if the answer is not signed with the
-/// secret; only a signed refusal is final. Never blocks; one thread at a time.
+/// Makes one outgoing authenticated connection: connects, and runs the handshake, and that of TLS
+/// if the connection leaves the host. It tries again if no process listens yet, if the peer had no
+/// place for it, or if the answer is not signed with the secret; only a signed refusal is final.
+/// Never blocks; one thread at a time.
 class Dialer {
  public:
   struct Options {
     std::vector<SocketAddress> addresses;  ///< tried in turn; at least one
     Secret secret;
-    Hello hello;
+    Hello hello;  ///< but for `tls`
+    TlsSetting tls = tls_setting();
   };
   explicit Dialer(Options options);
 
@@ -34,25 +39,27 @@ class Dialer {
   short poll_events() const;
   TimePoint wake_at() const { return stage_ == Stage::kIdle ? next_attempt_ : TimePoint::max(); }
 
-  /// The connected socket when finished; kRefused when the peer refused, or could not prove that it
+  /// The connection when finished; kRefused when the peer refused, or could not prove that it
   /// knows the secret.
-  Result<Descriptor> take();
+  Result<Channel> take();
   /// Why it is not connected yet, for the message of a missed deadline. With the last refusal: the
   /// peer may have ended since.
   std::string last_failure() const;
 
  private:
-  enum class Stage { kIdle, kConnecting, kHandshaking, kConnected, kRefused };
+  enum class Stage { kIdle, kConnecting, kHandshaking, kSecuring, kConnected, kRefused };
   void start(TimePoint now);
   void retry(TimePoint now, Status why);
   bool check_connected(TimePoint now);
   bool shake_hands(TimePoint now);
+  void secure(TimePoint now);
   bool flush(TimePoint now);
 
   Options options_;
   Stage stage_ = Stage::kIdle;
   Descriptor socket_;
   std::optional<Handshake> handshake_;
+  std::unique_ptr<TlsStream> tls_;
   std::size_t attempt_ = 0;
   TimePoint next_attempt_{};
   Duration backoff_;

@@ -142,7 +142,8 @@ bool Gate::begin(Pending& p) {
     return false;
   }
   if (!options_.is_unix) tune_tcp(p.socket.get());
-  p.handshake = Handshake::as_server(options_.secret, options_.purpose, random_nonce());
+  p.handshake = Handshake::as_server(options_.secret, options_.purpose, random_nonce(),
+                                     kProtocolVersion, tls_wish(p.socket.get(), options_.tls));
   return true;
 }
 
@@ -159,11 +160,24 @@ void Gate::progress(Pending& p, std::vector<Visitor>& admitted) {
     conclude(p);
     if (p.gone) return;
   }
-  if (p.handshake->state() != Handshake::State::kAccepted) return;
+  if (p.handshake->state() != Handshake::State::kAccepted || !secure(p)) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, p.socket.get(), nullptr);
   std::string name = name_of(p);
-  admitted.push_back({std::move(p.socket), p.handshake->hello(), std::move(name)});
+  admitted.push_back(
+      {Channel(std::move(p.socket), std::move(p.tls)), p.handshake->hello(), std::move(name)});
   p.gone = true;
+}
+
+/// True once nothing is left of the handshake of TLS.
+bool Gate::secure(Pending& p) {
+  if (!p.handshake->is_tls_next()) return true;
+  if (!p.tls) {
+    p.tls = std::make_unique<TlsStream>(p.socket.get(), TlsStream::Role::kServer,
+                                        p.handshake->tls_key());
+  }
+  const Result<bool> done = p.tls->shake_hands();
+  if (!done.ok()) refuse(p, done.status().message());
+  return done.ok() && *done;
 }
 
 std::string Gate::name_of(const Pending& p) const {

@@ -10,19 +10,22 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/transport/net/channel.h>
 #include <stormo/transport/net/handshake.h>
 #include <stormo/transport/net/secret.h>
 #include <stormo/transport/net/socket.h>
+#include <stormo/transport/net/tls_setting.h>
+#include <stormo/transport/net/tls_stream.h>
 
 namespace stormo::transport {
 
 /// Authenticates the connections of a listening socket: accepts them, runs the handshake, and
-/// returns those that succeed. Unauthenticated connections use at most kMaxUnproven descriptors,
-/// and a fixed-size buffer each from their first byte on, for at most kHandshakeTime. They do not
-/// delay a real peer for long: when all places are taken, the oldest connection that has sent
-/// nothing is closed after kCrowdedGrace, then the oldest of all (a real peer that is closed tries
-/// again). So 12,800 such connections a second are handled without a queue. Never blocks; one
-/// thread at a time.
+/// that of TLS if they come from another host, and returns those that succeed. Unauthenticated
+/// connections use at most kMaxUnproven descriptors, and a fixed-size buffer each from their first
+/// byte on, for at most kHandshakeTime. They do not delay a real peer for long: when all places are
+/// taken, the oldest connection that has sent nothing is closed after kCrowdedGrace, then the
+/// oldest of all (a real peer that is closed tries again). So 12,800 such connections a second are
+/// handled without a queue. Never blocks; one thread at a time.
 class Gate {
  public:
   static constexpr std::size_t kMaxUnproven = 256;
@@ -34,13 +37,14 @@ class Gate {
     bool is_unix = false;  ///< check the peer's user
     Secret secret;
     Purpose purpose = Purpose::kStore;
+    TlsSetting tls = tls_setting();
     /// Decides whether an authenticated client is admitted. Empty: all are admitted.
     std::function<Refusal(const Hello&)> admit;
     /// One line per refused connection: "refused 10.0.0.7:4711: wrong secret".
     std::function<void(std::string_view)> on_refused;
   };
   struct Visitor {
-    Descriptor socket;
+    Channel socket;
     Hello hello;
     std::string peer;
   };
@@ -65,6 +69,7 @@ class Gate {
     SocketAddress address;
     TimePoint since;
     std::optional<Handshake> handshake = {};  ///< from its first byte on
+    std::unique_ptr<TlsStream> tls = {};      ///< once it is accepted
     bool gone = false;
   };
 
@@ -78,6 +83,7 @@ class Gate {
   void expire(TimePoint now);
   void progress(Pending& p, std::vector<Visitor>& admitted);
   void conclude(Pending& p);
+  bool secure(Pending& p);
   bool flush(Pending& p);
   void refuse(Pending& p, std::string_view reason);
   void listen(bool on);

@@ -22,6 +22,7 @@ constexpr std::size_t kVerdictBytes = 40;
 constexpr std::string_view kServerLabel = "stormo handshake: server hello";
 constexpr std::string_view kClientLabel = "stormo handshake: client proof";
 constexpr std::string_view kVerdictLabel = "stormo handshake: server verdict";
+constexpr std::string_view kTlsLabel = "stormo handshake: key of TLS";
 
 template <class T>
 void store_at(std::span<std::byte> out, std::size_t offset, T value) {
@@ -34,6 +35,8 @@ T load_at(std::span<const std::byte> in, std::size_t offset) {
   std::memcpy(&value, in.data() + offset, sizeof value);
   return value;
 }
+
+bool is_tls_wish(std::uint8_t byte) { return byte <= static_cast<std::uint8_t>(kLastTlsWish); }
 
 std::string version_reason(std::uint16_t peer, std::uint16_t own) {
   return fmt::format(
@@ -56,6 +59,7 @@ std::string_view to_string(Refusal refusal) {
     case Refusal::kDuplicate: return "this rank is already connected";
     case Refusal::kFull: return "too many connections";
     case Refusal::kMalformed: return "malformed handshake";
+    case Refusal::kTls: return "another setting of TLS";
   }
   return "unknown reason";
 }
@@ -77,6 +81,7 @@ Handshake Handshake::as_client(const Secret& secret, const Hello& hello, const N
   std::memcpy(m.data(), kMagic.data(), kMagic.size());
   store_at(m, 8, hello.version);
   store_at(m, 10, static_cast<std::uint8_t>(hello.purpose));
+  store_at(m, 11, static_cast<std::uint8_t>(hello.tls));
   store_at(m, 12, hello.epoch);
   store_at(m, 16, std::int32_t{hello.from});
   store_at(m, 20, std::int32_t{hello.to});
@@ -89,8 +94,9 @@ Handshake Handshake::as_client(const Secret& secret, const Hello& hello, const N
 }
 
 Handshake Handshake::as_server(const Secret& secret, Purpose purpose, const Nonce& nonce,
-                               std::uint16_t version) {
+                               std::uint16_t version, TlsWish tls) {
   Handshake h(secret, true, nonce);
+  h.server_tls_ = tls;
   h.purpose_ = purpose;
   h.version_ = version;
   h.expect(kClientHelloBytes);
@@ -143,9 +149,17 @@ void Handshake::on_client_hello() {
     send_server_hello(Refusal::kPurpose);
     return fail(Refusal::kPurpose, std::string(to_string(Refusal::kPurpose)));
   }
-  const bool reserved_clear =
-      load_at<std::uint8_t>(m, 11) == 0 && load_at<std::int32_t>(m, 28) == 0;
-  if (!reserved_clear) return fail(Refusal::kMalformed, "reserved bytes of the hello are not zero");
+  if (load_at<std::int32_t>(m, 28) != 0) {
+    return fail(Refusal::kMalformed, "reserved bytes of the hello are not zero");
+  }
+  if (!is_tls_wish(load_at<std::uint8_t>(m, 11))) {
+    return fail(Refusal::kMalformed, "an unknown setting of TLS");
+  }
+  hello_.tls = load_at<TlsWish>(m, 11);
+  if (disagree(hello_.tls, server_tls_)) {
+    send_server_hello(Refusal::kTls);
+    return fail(Refusal::kTls, tls_mismatch(server_tls_, hello_.tls));
+  }
   hello_.purpose = purpose_;
   hello_.epoch = load_at<Epoch>(m, 12);
   hello_.from = load_at<std::int32_t>(m, 16);
@@ -161,6 +175,7 @@ void Handshake::send_server_hello(Refusal refusal) {
   std::memcpy(m.data(), kMagic.data(), kMagic.size());
   store_at(m, 8, version_);
   store_at(m, 10, static_cast<std::uint8_t>(refusal));
+  store_at(m, 11, static_cast<std::uint8_t>(server_tls_));
   std::memcpy(m.data() + 16, nonce_.data(), nonce_.size());
   append(m);
   append(mac(kServerLabel));  // a refusal, too: the client gives up for nobody else's
@@ -174,6 +189,8 @@ void Handshake::on_server_hello() {
   const auto version = load_at<std::uint16_t>(m, 8);
   if (version != version_) return fail(Refusal::kVersion, version_reason(version, version_));
   const auto refusal = static_cast<Refusal>(load_at<std::uint8_t>(m, 10));
+  if (is_tls_wish(load_at<std::uint8_t>(m, 11))) server_tls_ = load_at<TlsWish>(m, 11);
+  if (refusal == Refusal::kTls) return fail(refusal, tls_mismatch(hello_.tls, server_tls_));
   if (refusal != Refusal::kNone) {
     return fail(refusal, fmt::format("the peer refused: {}", to_string(refusal)));
   }
@@ -250,6 +267,11 @@ Handshake::Mac Handshake::mac(std::string_view label) const {
            reinterpret_cast<unsigned char*>(out.data()), &out_bytes);
   STORMO_CHECK(done != nullptr && out_bytes == out.size(), "HMAC-SHA256 failed");
   return out;
+}
+
+std::array<std::byte, 32> Handshake::tls_key() const {
+  STORMO_CHECK(state_ == State::kAccepted, "a key of a connection that is not accepted");
+  return mac(kTlsLabel);
 }
 
 bool Handshake::ends_with_mac(std::string_view label) {

@@ -10,6 +10,7 @@
 #include <stormo/base/ids.h>
 #include <stormo/base/version.h>
 #include <stormo/transport/net/secret.h>
+#include <stormo/transport/net/tls_setting.h>
 
 namespace stormo::transport {
 
@@ -28,6 +29,7 @@ struct Hello {
   Rank to = -1;
   int size = 0;
   std::uint16_t version = kProtocolVersion;
+  TlsWish tls = TlsWish::kInside;
   bool operator==(const Hello&) const = default;
 };
 
@@ -43,6 +45,7 @@ enum class Refusal : std::uint8_t {
   kDuplicate = 7,
   kFull = 8,
   kMalformed = 9,
+  kTls = 10,
 };
 std::string_view to_string(Refusal refusal);
 
@@ -51,8 +54,8 @@ Nonce random_nonce();
 
 /// One side of a mutual HMAC-SHA256 challenge over a byte stream, without I/O.
 ///
-///   client hello    magic, version, purpose, epoch, ranks, client nonce               64 bytes
-///   server hello    magic, version, refusal, server nonce, MAC                        80 bytes
+///   client hello    magic, version, purpose, TLS, epoch, ranks, client nonce          64 bytes
+///   server hello    magic, version, refusal, TLS, server nonce, MAC                   80 bytes
 ///   client proof    MAC                                                               32 bytes
 ///   verdict         refusal, MAC                                                      40 bytes
 ///
@@ -70,7 +73,8 @@ class Handshake {
 
   static Handshake as_client(const Secret& secret, const Hello& hello, const Nonce& nonce);
   static Handshake as_server(const Secret& secret, Purpose purpose, const Nonce& nonce,
-                             std::uint16_t version = kProtocolVersion);
+                             std::uint16_t version = kProtocolVersion,
+                             TlsWish tls = TlsWish::kInside);
 
   State state() const { return state_; }
   /// Number of bytes that receive() accepts now; never read more than that from the stream.
@@ -87,6 +91,11 @@ class Handshake {
   const Hello& hello() const { return hello_; }
   void admit() { decide(Refusal::kNone); }
   void refuse(Refusal refusal) { decide(refusal); }
+
+  /// Once accepted: whether TLS follows on the stream, which is so if one end wants it.
+  bool is_tls_next() const { return hello_.tls == TlsWish::kPsk || server_tls_ == TlsWish::kPsk; }
+  /// Once accepted: a key of this connection alone, which both ends know.
+  std::array<std::byte, 32> tls_key() const;
 
   Refusal refusal() const { return refusal_; }
   /// "wrong secret", "speaks protocol version 2, this side 1"; empty until refused.
@@ -123,6 +132,7 @@ class Handshake {
   Hello hello_;
   Purpose purpose_ = Purpose::kStore;
   std::uint16_t version_ = kProtocolVersion;
+  TlsWish server_tls_ = TlsWish::kInside;
   State state_ = State::kWaiting;
   Refusal refusal_ = Refusal::kNone;
   std::string reason_;

@@ -35,8 +35,7 @@ Status no_answer() {
 
 class SocketStoreClient final : public StoreClient {
  public:
-  SocketStoreClient(Descriptor socket, const Options& options,
-                    const std::optional<ServingRank>& rank)
+  SocketStoreClient(Channel socket, const Options& options, const std::optional<ServingRank>& rank)
       : connection_(std::move(socket), FrameSplitter(kStoreProtocol, kMaxStoreFrameBytes)),
         server_process_(PeerActivity::of_socket(connection_.fd())),
         address_(options.address.text),
@@ -332,7 +331,7 @@ void SocketStoreClient::report_loss(const Status& lost) {
   if (callback) callback(lost);
 }
 
-Result<Descriptor> dial(Dialer& dialer, std::string_view address, Deadline by) {
+Result<Channel> dial(Dialer& dialer, std::string_view address, Deadline by) {
   const RealClock clock;
   while (!dialer.step(clock.now())) {
     const TimePoint now = clock.now();
@@ -345,7 +344,7 @@ Result<Descriptor> dial(Dialer& dialer, std::string_view address, Deadline by) {
     pollfd p{dialer.fd(), dialer.poll_events(), 0};
     ::poll(&p, 1, poll_timeout(now, std::min(dialer.wake_at(), by.when()), kMaxPollMs));
   }
-  Result<Descriptor> socket = dialer.take();
+  Result<Channel> socket = dialer.take();
   if (socket.ok()) return socket;
   return socket.status().within(fmt::format("Store at {}", address));
 }
@@ -364,7 +363,7 @@ Result<std::unique_ptr<StoreClient>> begin_session(const std::optional<ServingRa
   Hello hello;
   hello.purpose = Purpose::kStore;
   Dialer dialer({std::move(addresses), options.secret, hello});
-  STORMO_ASSIGN_OR_RETURN(Descriptor socket, dial(dialer, options.address.text, by));
+  STORMO_ASSIGN_OR_RETURN(Channel socket, dial(dialer, options.address.text, by));
   auto client = std::make_unique<SocketStoreClient>(std::move(socket), options, rank);
   STORMO_RETURN_IF_ERROR(client->start());
   return std::unique_ptr<StoreClient>(std::move(client));

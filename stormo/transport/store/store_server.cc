@@ -7,7 +7,6 @@
 #include <stormo/transport/store/store_address.h>
 #include <stormo/transport/store/store_protocol.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -42,7 +41,7 @@ constexpr std::uint64_t kWakeEvent = 1;
 constexpr SessionId kFirstSession = 2;
 
 struct Session {
-  Descriptor socket;
+  Channel socket;
   std::string peer;
   PeerActivity process{0};
   FrameSplitter in{kStoreProtocol, kMaxStoreFrameBytes};
@@ -219,12 +218,12 @@ void EpollStoreServer::look_whether_deserted(bool nothing_else) {
 
 void EpollStoreServer::admit(Gate::Visitor visitor, TimePoint now) {
   const SessionId id = next_session_++;
-  if (!watch_fd(visitor.socket.get(), id, EPOLLIN, EPOLL_CTL_ADD)) return;
-  limit_unacknowledged(visitor.socket.get(), kVisitorUnacknowledgedLimit);
+  if (!watch_fd(visitor.socket.fd(), id, EPOLLIN, EPOLL_CTL_ADD)) return;
+  limit_unacknowledged(visitor.socket.fd(), kVisitorUnacknowledgedLimit);
   Session& s = sessions_[id];
   s.socket = std::move(visitor.socket);
   s.peer = std::move(visitor.peer);
-  s.process = PeerActivity::of_socket(s.socket.get());
+  s.process = PeerActivity::of_socket(s.socket.fd());
   const std::lock_guard lock(mutex_);
   state_.open(id, now);
 }
@@ -238,7 +237,9 @@ void EpollStoreServer::serve(SessionId id, std::uint32_t events, TimePoint now) 
   if (s.paused && s.unsent > kPauseBytes) return;
   if (!s.paused) {
     // One buffer a turn: level-triggered epoll comes back for the rest, and nobody is starved.
-    const ssize_t n = ::recv(s.socket.get(), read_buffer_.data(), read_buffer_.size(), 0);
+    static_assert(kReadBytes >= Channel::kReadAhead);
+    const iovec all{read_buffer_.data(), read_buffer_.size()};
+    const ssize_t n = s.socket.receive({&all, 1});
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) return drop(id, {}, now);
     s.in.append({read_buffer_.data(), static_cast<std::size_t>(n)});
@@ -323,10 +324,7 @@ bool EpollStoreServer::flush(SessionId id, Session& s) {
     const std::string_view rest = value.substr(s.sent - head);
     std::array<iovec, 2> parts{iovec{const_cast<char*>(d.head.data()) + head, d.head.size() - head},
                                iovec{const_cast<char*>(rest.data()), rest.size()}};
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
-    const ssize_t n = ::sendmsg(s.socket.get(), &message, MSG_NOSIGNAL);
+    const ssize_t n = s.socket.send(parts);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) return false;
     if (n < 0) break;
@@ -350,7 +348,7 @@ void EpollStoreServer::watch_session(SessionId id, Session& s) {
   const std::uint32_t events = in | (s.out.empty() ? 0u : EPOLLOUT);
   if (events == s.events) return;
   s.events = events;
-  watch_fd(s.socket.get(), id, events, EPOLL_CTL_MOD);
+  watch_fd(s.socket.fd(), id, events, EPOLL_CTL_MOD);
 }
 
 /// `why` is empty for an ordinary end of the connection.

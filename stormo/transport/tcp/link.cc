@@ -23,7 +23,7 @@ iovec part(const std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
-Connection::Connection(Rank peer, Descriptor socket, Epoch epoch, bool checksum)
+Connection::Connection(Rank peer, Channel socket, Epoch epoch, bool checksum)
     : peer_(peer),
       socket_(std::move(socket)),
       epoch_(epoch),
@@ -69,10 +69,7 @@ Result<bool> Connection::send_some() {
       if (left > 0) parts[num_parts++] = part(s.message.bytes.data() + skip, left);
       bytes += s.total() - s.sent;
     }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = num_parts;
-    const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = socket_.send(std::span(parts).first(num_parts));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) return lost("send to", errno);
@@ -133,12 +130,9 @@ Result<std::size_t> Connection::read_socket() {
     parts[num_parts++] = part(rest.data(), direct);
   }
   parts[num_parts++] = part(staging_.get() + staged_end_, kStagingBytes - staged_end_);
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = num_parts;
   ssize_t n = 0;
   do {
-    n = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    n = socket_.receive(std::span(parts).first(num_parts));
   } while (n < 0 && errno == EINTR);
   if (n < 0 && errno == EAGAIN) return std::size_t{0};
   if (n < 0) return lost("receive from", errno);
@@ -203,7 +197,7 @@ Status Connection::complete_receive() {
 }
 
 Status Connection::lost(const char* what, int error) const {
-  std::string why = error == 0 ? "it closed the connection" : std::strerror(error);
+  std::string why = error == 0 ? "it closed the connection" : describe_socket_error(error);
   if (error == ETIMEDOUT) {
     why = "its host answers no more: the network between the hosts is cut, or that host is down";
   }

@@ -8,6 +8,7 @@
 
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/transport/net/channel.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/tcp/frame.h>
 #include <stormo/transport/transport.h>
@@ -18,7 +19,7 @@ namespace stormo::transport {
 /// by the thread inside exchange().
 class Connection {
  public:
-  Connection(Rank peer, Descriptor socket, Epoch epoch, bool checksum);
+  Connection(Rank peer, Channel socket, Epoch epoch, bool checksum);
 
   /// Queue a message; its memory is borrowed until it is complete.
   void add(const Outgoing& message) { sends_.push_back({message, {}, 0}); }
@@ -35,7 +36,7 @@ class Connection {
   Result<bool> receive_some();
 
   Rank peer() const { return peer_; }
-  int fd() const { return socket_.get(); }
+  int fd() const { return socket_.fd(); }
   /// "receive #4 from rank 1 (tag 0x7): 0 of 1024 bytes"; for the message of a missed deadline.
   std::string describe_wait() const;
   /// kPeerLost when the peer's kernel has not answered for `limit`: the network is cut.
@@ -63,7 +64,7 @@ class Connection {
   static constexpr std::size_t kStagingBytes = 32 << 10;
 
   const Rank peer_;
-  Descriptor socket_;
+  Channel socket_;
   const Epoch epoch_;
   const bool checksum_;
 

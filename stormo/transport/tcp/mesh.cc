@@ -26,7 +26,7 @@ class MeshSetup {
   MeshSetup(const TcpOptions& options, std::unique_ptr<TcpListener> listener)
       : options_(options), num_sockets_(options.sockets + 1), listener_(std::move(listener)) {}
 
-  Result<std::map<Rank, std::vector<Descriptor>>> run(Deadline by);
+  Result<std::map<Rank, std::vector<Channel>>> run(Deadline by);
 
  private:
   Status prepare();
@@ -37,7 +37,7 @@ class MeshSetup {
   bool complete() const { return calls_.empty() && expected_.empty(); }
   /// What ranks call themselves in a Hello: every connection has ends of its own.
   Rank end_of(Rank rank, int index) const { return rank * num_sockets_ + index; }
-  std::map<Rank, std::vector<Descriptor>> take_by_rank();
+  std::map<Rank, std::vector<Channel>> take_by_rank();
 
   const TcpOptions& options_;
   const int num_sockets_;
@@ -46,7 +46,7 @@ class MeshSetup {
   std::vector<Call> calls_;
   std::set<Rank> expected_;  // ends of higher ranks that have not come yet
   std::set<Rank> arrived_;
-  std::map<Rank, Descriptor> connected_;  // by the peer's end
+  std::map<Rank, Channel> connected_;  // by the peer's end
 };
 
 Status MeshSetup::prepare() {
@@ -88,7 +88,7 @@ Refusal MeshSetup::admit(const Hello& hello) {
 Status MeshSetup::step(TimePoint now) {
   for (Call& call : calls_) {
     if (!call.dialer.step(now)) continue;
-    Result<Descriptor> socket = call.dialer.take();
+    Result<Channel> socket = call.dialer.take();
     if (!socket.ok()) {
       return socket.status().within(
           fmt::format("connect to rank {} at {}", call.peer.rank, call.peer.address));
@@ -137,13 +137,13 @@ Status MeshSetup::deadline_error() const {
                       options_.rank, fmt::join(missing, ", "))};
 }
 
-std::map<Rank, std::vector<Descriptor>> MeshSetup::take_by_rank() {
-  std::map<Rank, std::vector<Descriptor>> out;
+std::map<Rank, std::vector<Channel>> MeshSetup::take_by_rank() {
+  std::map<Rank, std::vector<Channel>> out;
   for (auto& [end, socket] : connected_) out[end / num_sockets_].push_back(std::move(socket));
   return out;
 }
 
-Result<std::map<Rank, std::vector<Descriptor>>> MeshSetup::run(Deadline by) {
+Result<std::map<Rank, std::vector<Channel>>> MeshSetup::run(Deadline by) {
   STORMO_RETURN_IF_ERROR(prepare());
   const RealClock clock;
   for (;;) {
@@ -158,9 +158,9 @@ Result<std::map<Rank, std::vector<Descriptor>>> MeshSetup::run(Deadline by) {
 
 }  // namespace
 
-Result<std::map<Rank, std::vector<Descriptor>>> connect_mesh(const TcpOptions& options,
-                                                             std::unique_ptr<TcpListener> listener,
-                                                             Deadline by) {
+Result<std::map<Rank, std::vector<Channel>>> connect_mesh(const TcpOptions& options,
+                                                          std::unique_ptr<TcpListener> listener,
+                                                          Deadline by) {
   return MeshSetup(options, std::move(listener)).run(by);
 }
 

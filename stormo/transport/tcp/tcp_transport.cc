@@ -33,7 +33,7 @@ std::atomic<std::uint64_t> g_progress{0};
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(TcpOptions options, std::map<Rank, std::vector<Descriptor>> sockets)
+  TcpTransport(TcpOptions options, std::map<Rank, std::vector<Channel>> sockets)
       : rank_(options.rank),
         size_(options.size),
         sockets_(options.sockets),
@@ -41,8 +41,8 @@ class TcpTransport final : public Transport {
         health_(std::move(options.health)) {
     links_.resize(static_cast<std::size_t>(size_));
     for (auto& [peer, ends] : sockets) {
-      for (Descriptor& end : ends) {
-        if (silence_ > Duration::zero()) keep_alive_within(end.get(), silence_);
+      for (Channel& end : ends) {
+        if (silence_ > Duration::zero()) keep_alive_within(end.fd(), silence_);
         links_[static_cast<std::size_t>(peer)].push_back(
             std::make_unique<Connection>(peer, std::move(end), options.epoch, options.checksum));
       }

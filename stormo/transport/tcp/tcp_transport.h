@@ -12,6 +12,7 @@
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
 #include <stormo/transport/health.h>
+#include <stormo/transport/net/channel.h>
 #include <stormo/transport/net/port_range.h>
 #include <stormo/transport/net/secret.h>
 #include <stormo/transport/net/socket.h>
@@ -70,7 +71,7 @@ void note_tcp_progress();
 /// The connections of a rank to its peers.
 struct TcpConnections {
   std::unique_ptr<Transport> transport;
-  std::map<Rank, Descriptor> others;  ///< one more to each peer, for a use of the caller's
+  std::map<Rank, Channel> others;  ///< one more to each peer, for a use of the caller's
 };
 
 /// Connects every pair (the higher rank connects to the lower one), options.sockets times and once

@@ -76,7 +76,7 @@ class Line {
     for (Rank peer = 1; peer < 3; ++peer) {
       int both[2];
       EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, both), 0);
-      made.sockets.emplace(peer, Descriptor(both[0]));
+      made.sockets.emplace(peer, transport::Channel(Descriptor(both[0])));
       ends_.emplace_back(both[1]);
     }
     return made;

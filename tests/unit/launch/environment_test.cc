@@ -145,6 +145,7 @@ TEST(ReadEnvironment, ListsEverythingThatIsWrong) {
                                      {"STORMO_WORLD_SIZE", "0"},
                                      {"STORMO_PORTS", "9-1"},
                                      {"STORMO_CHECKSUM", "on"},
+                                     {"STORMO_TLS", "on"},
                                      {"STORMO_HEARTBEAT", "soon"},
                                      {"STORMO_ON_STOPPED", "ask"},
                                      {"STORMO_STALL_TIMEOUT", "late"}}));
@@ -153,6 +154,7 @@ TEST(ReadEnvironment, ListsEverythingThatIsWrong) {
   EXPECT_THAT(r.status().message(),
               AllOf(HasSubstr("STORMO_RANK='x'"), HasSubstr("STORMO_WORLD_SIZE='0'"),
                     HasSubstr("STORMO_PORTS"), HasSubstr("STORMO_CHECKSUM"),
+                    HasSubstr("STORMO_TLS is 'on': use off, psk or always"),
                     HasSubstr("STORMO_HEARTBEAT"), HasSubstr("STORMO_STALL_TIMEOUT"),
                     HasSubstr("STORMO_ON_STOPPED is 'ask'"), HasSubstr("remedy")));
 }

@@ -150,7 +150,8 @@ TEST(FrameConnection, WhoDoesNotReadIsCutOff) {
   std::array<int, 2> ends = {-1, -1};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
   const transport::Descriptor other(ends[1]);
-  transport::FrameConnection connection(transport::Descriptor{ends[0]}, control_frames(), 1 << 20);
+  transport::FrameConnection connection(transport::Channel(transport::Descriptor{ends[0]}),
+                                        control_frames(), 1 << 20);
   const std::string frame(1 << 16, 'x');
   Status status;
   int sent = 0;

@@ -317,7 +317,7 @@ TEST(ShardServer, AReaderOfTheLedgerWakesWhenTheServerEnds) {
 }
 
 /// An authenticated connection that says what it likes.
-transport::Descriptor dial(const transport::HostPort& server) {
+transport::Channel dial(const transport::HostPort& server) {
   transport::Hello hello;
   hello.purpose = transport::Purpose::kServer;
   transport::Dialer dialer({transport::resolve(server).take_or_throw(), {}, hello});
@@ -329,14 +329,14 @@ TEST(ShardServer, NonsenseOnADataConnectionIsCutOff) {
   ServedRun run;
   Worker far = Worker::begin(session_options(run.address(), 0, 1, seconds(10), false),
                              small_terms(1, Kind::kAsync));
-  const transport::Descriptor stranger = dial(run.address());
+  const transport::Channel stranger = dial(run.address());
   // nobody can attach without a session's token
   const std::string attach = transport::frame(encode(ServerRequest{
       .op = ServerOp::kAttach, .id = 1, .body = encode(Attachment{.worker = 0, .token = 1})}));
-  ASSERT_EQ(::send(stranger.get(), attach.data(), attach.size(), MSG_NOSIGNAL), std::ssize(attach));
+  ASSERT_EQ(::send(stranger.fd(), attach.data(), attach.size(), MSG_NOSIGNAL), std::ssize(attach));
   EXPECT_TRUE(comes_true([&] {
     char byte = 0;
-    return ::recv(stranger.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    return ::recv(stranger.fd(), &byte, 1, MSG_DONTWAIT) == 0;
   }));
   (void)far.push(1, 0).take_or_throw();
   EXPECT_EQ(far.value(1), -1);
@@ -345,20 +345,20 @@ TEST(ShardServer, NonsenseOnADataConnectionIsCutOff) {
 }
 
 /// Sends a request and waits for its reply.
-void ask(const transport::Descriptor& to, ServerOp op, const std::string& body) {
+void ask(const transport::Channel& to, ServerOp op, const std::string& body) {
   const std::string request =
       transport::frame(encode(ServerRequest{.op = op, .id = 7, .body = body}));
-  ASSERT_EQ(::send(to.get(), request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
+  ASSERT_EQ(::send(to.fd(), request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
   EXPECT_TRUE(comes_true([&] {
     char byte = 0;
-    return ::recv(to.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+    return ::recv(to.fd(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
   }));
 }
 
 TEST(ShardServer, AWorkerThatBreaksTheProtocolIsCutOff) {
   ServedRun run;
   Worker chief = Worker::begin(session_options(run.address(), 0, 2), small_terms(2, Kind::kAsync));
-  const transport::Descriptor control = dial(run.address());
+  const transport::Channel control = dial(run.address());
   ask(control, ServerOp::kHello,
       encode(WorkerHello{.worker = 1, .workers = 2, .token = 5, .timeout_ns = 1'000'000'000}));
   const std::vector<std::pair<DataRequest, std::string>> bad = {
@@ -367,10 +367,10 @@ TEST(ShardServer, AWorkerThatBreaksTheProtocolIsCutOff) {
       {{.op = DataOp::kSet, .shard = 1, .piece = 2, .given = "\1\1\1"}, "does not fit the shard"},
       {{.op = DataOp::kNext, .given = "\2"}, "malformed request: a list of arrays"}};
   for (const auto& [request, complaint] : bad) {
-    const transport::Descriptor data = dial(run.address());
+    const transport::Channel data = dial(run.address());
     ask(data, ServerOp::kAttach, encode(Attachment{.worker = 1, .token = 5}));
     const std::string words = transport::frame(encode(request));
-    ASSERT_EQ(::send(data.get(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));
+    ASSERT_EQ(::send(data.fd(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));
     const std::string& expected = complaint;
     EXPECT_TRUE(comes_true([&] { return run.has_event(expected); })) << run.events();
   }
@@ -417,11 +417,11 @@ TEST(ShardServer, WhoSpeaksNonsenseIsCutOffAndHarmsNobody) {
   const std::string hello =
       transport::frame(encode(ServerRequest{.op = ServerOp::kHello, .id = 1, .body = "nonsense"}));
   for (const std::string& words : {std::string(64, '\xff'), beat, hello}) {
-    const transport::Descriptor stranger = dial(run.address());
-    ASSERT_EQ(::send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));
+    const transport::Channel stranger = dial(run.address());
+    ASSERT_EQ(::send(stranger.fd(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));
     EXPECT_TRUE(comes_true([&] {
       char byte = 0;
-      return ::recv(stranger.get(), &byte, 1, MSG_DONTWAIT) == 0;
+      return ::recv(stranger.fd(), &byte, 1, MSG_DONTWAIT) == 0;
     }));
   }
   EXPECT_TRUE(run.has_event("frame of 4294967295 B"));

@@ -84,21 +84,21 @@ TEST(Fields, OutOfBoundsAreRefusedWithTheReason) {
 TEST(FrameReceiver, LeavesWhatFollowsAFrame) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()), 0);
-  const Descriptor here(ends[0]), there(ends[1]);
+  Channel here{Descriptor(ends[0])}, there{Descriptor(ends[1])};
   const auto send = [&](std::string_view bytes) {
-    ASSERT_EQ(::send(there.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
+    ASSERT_EQ(::send(there.fd(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
   };
   FrameReceiver frames("test", 10);
   const std::string first = frame("first");
   send(first.substr(0, 6));
-  EXPECT_EQ(*frames.receive(here.get()), std::nullopt);
+  EXPECT_EQ(*frames.receive(here), std::nullopt);
   send(first.substr(6) + frame("") + "payload" + begin_of_frame("", 11));
-  EXPECT_EQ(*frames.receive(here.get()), "first");
-  EXPECT_EQ(*frames.receive(here.get()), "");
+  EXPECT_EQ(*frames.receive(here), "first");
+  EXPECT_EQ(*frames.receive(here), "");
   std::array<char, 7> payload{};
-  ASSERT_EQ(::recv(here.get(), payload.data(), payload.size(), 0), std::ssize(payload));
+  ASSERT_EQ(::recv(here.fd(), payload.data(), payload.size(), 0), std::ssize(payload));
   EXPECT_EQ(std::string_view(payload.data(), payload.size()), "payload");
-  EXPECT_EQ(frames.receive(here.get()).status().message(),
+  EXPECT_EQ(frames.receive(here).status().message(),
             "test protocol: frame of 11 B, at most 10 are allowed");
 }
 
@@ -106,7 +106,7 @@ TEST(FrameReceiver, LeavesWhatFollowsAFrame) {
 TEST(ByteRanges, FollowTheirFrameAndAreSentAgainFromTheFirstByte) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()), 0);
-  const Descriptor here(ends[0]), there(ends[1]);
+  Channel here{Descriptor(ends[0])}, there{Descriptor(ends[1])};
   std::string data(1 << 20, '\0'), arrived(data.size(), '\0');
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i % 251);
   ByteRanges out, in;
@@ -115,12 +115,12 @@ TEST(ByteRanges, FollowTheirFrameAndAreSentAgainFromTheFirstByte) {
   in.add(arrived.data(), arrived.size());
   for (int round = 0; round < 2; ++round) {
     FrameReceiver frames("test", 10);
-    ASSERT_TRUE(*out.send(there.get()));
+    ASSERT_TRUE(*out.send(there));
     EXPECT_FALSE(out.done());
-    EXPECT_EQ(*frames.receive(here.get()), "head");
+    EXPECT_EQ(*frames.receive(here), "head");
     while (!in.done()) {
-      ASSERT_TRUE(out.send(there.get()).ok());
-      ASSERT_TRUE(in.receive(here.get()).ok());
+      ASSERT_TRUE(out.send(there).ok());
+      ASSERT_TRUE(in.receive(here).ok());
     }
     EXPECT_TRUE(out.done());
     EXPECT_EQ(in.moved(), data.size());

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace stormo::transport {
@@ -161,6 +163,56 @@ TEST(Handshake, CarriesTheServersDecision) {
     EXPECT_TRUE(p.client.authentic_refusal());
     EXPECT_EQ(p.client.reason(), "the peer refused: " + std::string(to_string(why)));
   }
+}
+
+/// If one end sees that the other is on another host, both speak TLS; with the same key, and with
+/// another one in each connection.
+TEST(Handshake, AgreesOnTls) {
+  const Secret secret = Secret::random();
+  using enum TlsWish;
+  std::array<std::byte, 32> before{};
+  for (const auto& [client, server, is_tls] : {std::tuple{kInside, kInside, false},
+                                               {kInside, kOff, false},
+                                               {kOff, kInside, false},
+                                               {kOff, kOff, false},
+                                               {kInside, kPsk, true},
+                                               {kPsk, kInside, true},
+                                               {kPsk, kPsk, true}}) {
+    Hello hello = kHello;
+    hello.tls = client;
+    Pair p{Handshake::as_client(secret, hello, random_nonce()),
+           Handshake::as_server(secret, Purpose::kData, random_nonce(), kProtocolVersion, server),
+           {},
+           {}};
+    p.run();
+    ASSERT_EQ(p.client.state(), State::kAccepted);
+    EXPECT_EQ(p.client.is_tls_next(), is_tls);
+    EXPECT_EQ(p.server.is_tls_next(), is_tls);
+    EXPECT_EQ(p.client.tls_key(), p.server.tls_key());
+    EXPECT_NE(p.client.tls_key(), std::exchange(before, p.client.tls_key()));
+  }
+}
+
+TEST(Handshake, ADifferenceAboutTlsIsRefusedWithBothSettings) {
+  const Secret secret = Secret::random();
+  using enum TlsWish;
+  for (const auto& [client, server] : {std::pair{kOff, kPsk}, {kPsk, kOff}}) {
+    Hello hello = kHello;
+    hello.tls = client;
+    Pair p{Handshake::as_client(secret, hello, random_nonce()),
+           Handshake::as_server(secret, Purpose::kData, random_nonce(), kProtocolVersion, server),
+           {},
+           {}};
+    p.run();
+    EXPECT_EQ(p.client.refusal(), Refusal::kTls);
+    EXPECT_TRUE(p.client.authentic_refusal());
+    EXPECT_EQ(p.server.refusal(), Refusal::kTls);
+    EXPECT_EQ(p.client.reason(), tls_mismatch(client, server));
+    EXPECT_EQ(p.server.reason(), tls_mismatch(server, client));
+  }
+  EXPECT_EQ(tls_mismatch(kOff, kPsk),
+            "the peer has STORMO_TLS=psk, this process STORMO_TLS=off; set the same for all "
+            "processes of the job: psk, or off where the network between the hosts is private");
 }
 
 TEST(Handshake, ARecordedHandshakeIsWorthNothing) {

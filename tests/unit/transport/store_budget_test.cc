@@ -44,7 +44,7 @@ class StoreBudget : public ::testing::Test {
   }
 
   /// A session that reads when the test does.
-  Descriptor raw_session() {
+  Channel raw_session() {
     const auto endpoint = parse_store_address(server_->address());
     Dialer dialer({*socket_addresses(*endpoint), secret_, Hello{}});
     const RealClock clock;
@@ -60,18 +60,18 @@ class StoreBudget : public ::testing::Test {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(client_->set("turns", "", soon()).ok());
   }
 
-  static void send_all(const Descriptor& to, std::string_view bytes) {
-    ASSERT_EQ(::send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+  static void send_all(const Channel& to, std::string_view bytes) {
+    ASSERT_EQ(::send(to.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
 
   /// Reads so much and drops it; false when the server has closed the connection before.
-  static bool read_bytes(const Descriptor& from, std::size_t bytes) {
+  static bool read_bytes(const Channel& from, std::size_t bytes) {
     std::vector<char> buffer(256 << 10);
     while (bytes > 0) {
-      pollfd p{from.get(), POLLIN, 0};
+      pollfd p{from.fd(), POLLIN, 0};
       if (::poll(&p, 1, 30000) <= 0) return false;
-      const ssize_t n = ::recv(from.get(), buffer.data(), std::min(bytes, buffer.size()), 0);
+      const ssize_t n = ::recv(from.fd(), buffer.data(), std::min(bytes, buffer.size()), 0);
       if (n <= 0) return false;
       bytes -= static_cast<std::size_t>(n);
     }
@@ -89,7 +89,7 @@ const std::size_t kReplyHead = frame(encode(Reply{})).size();
 TEST_F(StoreBudget, RequestsOfTenKiBDoNotMakeItGrowByHundredsOfMiB) {
   const std::string big(kMiB, 'x');
   ASSERT_TRUE(client_->set("big", big, soon()).ok());
-  const Descriptor session = raw_session();
+  const Channel session = raw_session();
   constexpr std::size_t kGets = 400;
   std::string requests;
   for (std::uint32_t i = 0; i < kGets; ++i) {
@@ -105,7 +105,7 @@ TEST_F(StoreBudget, RequestsOfTenKiBDoNotMakeItGrowByHundredsOfMiB) {
 }
 
 TEST_F(StoreBudget, AReaderThatIsAlwaysBehindDoesNotMakeItGrow) {
-  const Descriptor session = raw_session();
+  const Channel session = raw_session();
   send_all(session, frame(encode(StoreRequest{StoreOp::kWatch, 1, 0, "k", {}})));
   wait_for_server();
   const std::string big(kMiB, 'x');
@@ -121,7 +121,7 @@ TEST_F(StoreBudget, AReaderThatIsAlwaysBehindDoesNotMakeItGrow) {
 }
 
 TEST_F(StoreBudget, AWatcherThatNeverReadsIsDropped) {
-  const Descriptor session = raw_session();
+  const Channel session = raw_session();
   send_all(session, frame(encode(StoreRequest{StoreOp::kWatch, 1, 0, "k", {}})));
   wait_for_server();
   const std::string big(kMiB, 'x');
@@ -142,7 +142,7 @@ TEST_F(StoreBudget, AWatcherThatNeverReadsIsDropped) {
 TEST_F(StoreBudget, ManyThatNeverReadAreBoundedTogether) {
   constexpr int kSessions = 6;
   constexpr int kSetsOfEach = 60;  // below the bound of one session
-  std::vector<Descriptor> sessions;
+  std::vector<Channel> sessions;
   for (int s = 0; s < kSessions; ++s) {
     sessions.push_back(raw_session());
     const std::string key = "k" + std::to_string(s);
@@ -165,7 +165,7 @@ TEST_F(StoreBudget, ManyThatNeverReadAreBoundedTogether) {
 /// Values that many wait for are no reason to drop anybody: they are there once.
 TEST_F(StoreBudget, ALargeValueReachesManyAtOnce) {
   constexpr int kSessions = 100;
-  std::vector<Descriptor> sessions;
+  std::vector<Channel> sessions;
   for (int s = 0; s < kSessions; ++s) {
     sessions.push_back(raw_session());
     send_all(sessions.back(), frame(encode(StoreRequest{StoreOp::kGet, 1, 0, "k", {}})));
@@ -174,7 +174,7 @@ TEST_F(StoreBudget, ALargeValueReachesManyAtOnce) {
   const std::size_t before = heap_bytes();
   ASSERT_TRUE(client_->set("k", std::string(kMiB, 'x'), soon()).ok());
   EXPECT_LT(heap_bytes(), before + 8 * kMiB);
-  for (const Descriptor& s : sessions) EXPECT_TRUE(read_bytes(s, kReplyHead + kMiB));
+  for (const Channel& s : sessions) EXPECT_TRUE(read_bytes(s, kReplyHead + kMiB));
   EXPECT_EQ(dropped_, 0);
 }
 

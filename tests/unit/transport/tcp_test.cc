@@ -85,7 +85,7 @@ struct RawLink {
     std::array<int, 2> fds{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds.data()), 0);
     raw = Descriptor(fds[0]);
-    link = std::make_unique<Connection>(1, Descriptor(fds[1]), epoch, checksum);
+    link = std::make_unique<Connection>(1, Channel(Descriptor(fds[1])), epoch, checksum);
   }
   void write(std::span<const std::byte> bytes) {
     ASSERT_EQ(::send(raw.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
