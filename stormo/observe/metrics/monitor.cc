@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include <stormo/base/printable.h>
 #include <stormo/base/text.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/metrics/exposition.h>
@@ -32,6 +33,27 @@ std::string record_lines(const RunStatus& run) {
   if (run.end) json.on_end(*run.end);
   if (run.error) json.on_error(*run.error);
   return lines.str();
+}
+
+/// As a text of JSON.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : printable_line(text)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+/// [{"rank":0,"host":"a","state":"running","memory_bytes":1}]
+std::string ranks_json(const std::vector<RankProcess>& ranks) {
+  std::string out = "[";
+  for (const RankProcess& r : ranks) {
+    out += fmt::format(R"({}{{"rank":{},"host":{},"state":{},"memory_bytes":{}}})",
+                       out.size() > 1 ? "," : "", r.rank, quoted(r.host), quoted(r.state),
+                       r.memory_bytes);
+  }
+  return out + "]";
 }
 
 }  // namespace

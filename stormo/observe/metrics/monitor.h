@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,9 +12,16 @@
 #include <stormo/observe/http/server.h>
 #include <stormo/observe/metrics/metric_table.h>
 #include <stormo/observe/metrics/run_status.h>
-#include <stormo/observe/rank_process.h>
 
 namespace stormo::observe {
+
+/// What the host of a rank tells of its process.
+struct RankProcess {
+  int rank = 0;
+  std::string host{};
+  std::string state{};             ///< "running", "stopped"
+  std::uint64_t memory_bytes = 0;  ///< in memory now, with what it shares with others
+};
 
 /// Shows a run over HTTP: /metrics for Prometheus, /json with the newest records, /end with those
 /// at the end, /healthz.

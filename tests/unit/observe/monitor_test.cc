@@ -75,11 +75,14 @@ TEST(Monitor, JsonHasTheRanksOfTheHost) {
   const auto monitor =
       Monitor::start({.address = {"127.0.0.1", 0}}, {.version = "0.1.0", .git = "abc"}, [] {
         return std::vector<RankProcess>{
+            {.rank = 2, .host = "b", .state = "running", .memory_bytes = 7},
             {.rank = 3, .host = "a\"b", .state = "stopped", .memory_bytes = 1u << 20}};
       }).take_or_throw();
   const auto all = nlohmann::json::parse(test::body_of(test::get(address_of(*monitor), "/json")));
   EXPECT_EQ(all["version"], "0.1.0");
-  EXPECT_EQ(all["ranks"], nlohmann::json::parse(R"([{"rank": 3, "host": "a\"b",
+  EXPECT_EQ(all["ranks"], nlohmann::json::parse(R"([{"rank": 2, "host": "b",
+                                                     "state": "running", "memory_bytes": 7},
+                                                    {"rank": 3, "host": "a\"b",
                                                      "state": "stopped", "memory_bytes": 1048576}])"));
 }
 
