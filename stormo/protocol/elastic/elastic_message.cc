@@ -1,0 +1,26 @@
+#include <stormo/protocol/elastic/elastic_message.h>
+
+#include <algorithm>
+
+namespace stormo::protocol {
+
+std::optional<std::size_t> ElasticRecord::rank_of(std::string_view identity) const {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].id.identity == identity) return i;
+  }
+  return {};
+}
+
+bool ElasticRecord::names(const MemberId& id) const {
+  return std::ranges::any_of(members, [&](const ElasticEntry& m) { return m.id == id; });
+}
+
+bool ElasticRecord::is_donor(std::string_view identity) const {
+  return std::ranges::find(donors, identity) != donors.end();
+}
+
+bool contains(std::span<const MemberId> ids, const MemberId& id) {
+  return std::ranges::find(ids, id) != ids.end();
+}
+
+}  // namespace stormo::protocol

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/clock.h>
+
+namespace stormo::protocol {
+
+/// Who was lost, and how often: members that come and go wait longer each time.
+class LossHistory {
+ public:
+  struct Limits {
+    Duration window = std::chrono::minutes(10);
+    int free_losses = 2;  ///< within the window: after these it may come back at once
+    Duration shortest = std::chrono::seconds(1);  ///< doubled with each further one
+    Duration longest = std::chrono::seconds(60);
+  };
+  explicit LossHistory(Limits limits) : limits_(limits) {}
+
+  void note(std::string_view identity, TimePoint now);
+  bool may_return(std::string_view identity, TimePoint now) const;
+
+ private:
+  struct Loss {
+    std::string identity;
+    TimePoint at;
+  };
+  Limits limits_;
+  std::vector<Loss> losses_;  // in order of time
+};
+
+}  // namespace stormo::protocol

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <stormo/protocol/elastic/elastic_message.h>
+
+namespace stormo::protocol {
+
+/// Somebody who may be in the next epoch. All that it says holds until that epoch begins.
+struct Survivor {
+  ElasticEntry entry{};
+  HeldState held{};
+  std::vector<MemberId> heard{};  ///< by this one
+  bool leaves = false;
+  bool is_member = true;  ///< of the present epoch
+};
+
+/// Those that hear each other, by index, in the order of `all`: a large set, found greedily.
+/// Members are preferred to those outside, and whoever hears and is heard by more.
+std::vector<std::size_t> mutual_set(std::span<const Survivor> all);
+
+/// From which step survivors go on.
+struct Base {
+  std::uint64_t step = 0;
+  std::uint64_t state_hash = 0;  ///< 0: nobody has applied the step yet
+  std::vector<bool> holds{};     ///< by survivor: has the state, or the gradients that lead to it
+};
+
+/// Empty if nobody among them has the state.
+///
+/// Whoever passes the agreement on step n knows that every member holds its whole gradient. So if
+/// one has committed n, or all that are left hold the gradient of n, n is committed: what any
+/// member has committed is never lost, wherever that member is now. Else nobody can have passed,
+/// and n is redone. Where states differ, most are right.
+std::optional<Base> find_base(std::span<const Survivor> survivors);
+
+/// The record that follows on `present`; empty if nobody among them has the state. Members that
+/// leave are left out, unless only they have it.
+std::optional<ElasticRecord> next_record(const ElasticRecord& present,
+                                         std::span<const Survivor> survivors);
+
+}  // namespace stormo::protocol

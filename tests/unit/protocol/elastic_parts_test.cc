@@ -1,0 +1,290 @@
+// What decides in elastic training, apart from each other: the ledger, who is lost, who goes on
+// from which step, and how long those that come and go wait.
+#include <stormo/protocol/elastic/ledger.h>
+#include <stormo/protocol/elastic/loss_history.h>
+#include <stormo/protocol/elastic/next_record.h>
+#include <stormo/protocol/elastic/peer_watch.h>
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace stormo::protocol {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+MemberId id(int i, std::uint64_t incarnation = 1) {
+  return {.identity = "m" + std::to_string(i), .incarnation = incarnation};
+}
+
+ElasticRecord record_of(int members, int donors) {
+  ElasticRecord record{.epoch = 3, .base_step = 10};
+  for (int i = 0; i < members; ++i) record.members.push_back({.id = id(i)});
+  for (int i = 0; i < donors; ++i) record.donors.push_back(id(i).identity);
+  return record;
+}
+
+TEST(ElasticLedger, PartsOfAllRanksAreTheBatch) {
+  for (const std::uint64_t batch : {1u, 2u, 7u, 16u, 97u}) {
+    for (const int members : {1, 2, 3, 5}) {
+      for (const int donors : {1, members}) {
+        ElasticRecord record = record_of(members, donors);
+        record.members.front().shares = 3;
+        const SampleRange all = batch_of(5, batch);
+        EXPECT_EQ(all, (SampleRange{.first = 4 * batch, .count = batch}));
+        std::uint64_t next = all.first;
+        for (std::size_t rank = 0; rank < record.members.size(); ++rank) {
+          const SampleRange part = part_of(all, record, rank, /*is_healing=*/true);
+          EXPECT_EQ(part.first, next);
+          next += part.count;
+          EXPECT_TRUE(static_cast<int>(rank) < donors || part.count == 0);
+        }
+        EXPECT_EQ(next, all.first + batch);
+      }
+    }
+  }
+}
+
+TEST(ElasticLedger, SharesAreInProportion) {
+  ElasticRecord record = record_of(2, 2);
+  record.members[1].shares = 3;
+  EXPECT_EQ(part_of(batch_of(1, 8), record, 0, false).count, 2u);
+  EXPECT_EQ(part_of(batch_of(1, 8), record, 1, false), (SampleRange{.first = 2, .count = 6}));
+}
+
+TEST(ElasticHealing, EachSliceIsSentOnce) {
+  const ElasticRecord record = record_of(3, 2);
+  for (const std::uint32_t slices : {1u, 2u, 7u}) {
+    for (const std::uint32_t per_step : {1u, 3u, 8u}) {
+      const Healing healing{.slices = slices, .slices_per_step = per_step};
+      std::uint32_t next = 0;
+      for (std::uint64_t step = 8; step < 20; ++step) {
+        const SliceRange range = healing.slices_of(record, step);
+        if (range.count == 0) continue;
+        EXPECT_EQ(range.first, next);
+        EXPECT_TRUE(step > record.base_step && step <= healing.last_step(record));
+        next += range.count;
+      }
+      EXPECT_EQ(next, slices);
+      // compared in the step after the last one, and idle until then
+      EXPECT_TRUE(healing.is_healing(record, healing.last_step(record) + 1));
+      EXPECT_FALSE(healing.is_healing(record, healing.last_step(record) + 2));
+    }
+  }
+  EXPECT_EQ(Healing::donor_of(record, 2), 0u);
+  EXPECT_EQ(Healing::donor_of(record, 3), 1u);
+}
+
+TEST(ElasticHealing, NothingIsSentWhereAllAreDonors) {
+  const ElasticRecord record = record_of(3, 3);
+  EXPECT_EQ(Healing{.slices = 4}.slices_of(record, 11), SliceRange{});
+  EXPECT_FALSE(Healing{.slices = 4}.is_healing(record, 11));
+}
+
+/// Members that have committed step 10, and all hear each other.
+std::vector<Survivor> survivors(int n) {
+  std::vector<Survivor> all;
+  for (int i = 0; i < n; ++i) {
+    Survivor s{.entry = {.id = id(i)},
+               .held = {.step = 10, .is_whole = true, .state_hash = 5, .gradient_hash = 6}};
+    for (int j = 0; j < n; ++j) {
+      if (j != i) s.heard.push_back(id(j));
+    }
+    all.push_back(s);
+  }
+  return all;
+}
+
+void prepare(HeldState& held, std::uint64_t hash = 77) {
+  held.prepared_step = held.step + 1;
+  held.prepared_hash = hash;
+}
+
+using Places = std::vector<std::size_t>;
+
+TEST(ElasticMutualSet, IsAllWhereAllHearEachOther) {
+  EXPECT_EQ(mutual_set(survivors(4)), (Places{0, 1, 2, 3}));
+  EXPECT_EQ(mutual_set({}), Places{});
+}
+
+TEST(ElasticMutualSet, OneOfTwoThatDoNotHearEachOtherIsLeftOut) {
+  std::vector<Survivor> all = survivors(4);
+  std::erase(all[0].heard, id(2));
+  EXPECT_EQ(mutual_set(all), (Places{0, 1, 3}));
+}
+
+TEST(ElasticMutualSet, WhoIsDeafIsLeftOutAndNotTheOthers) {
+  std::vector<Survivor> all = survivors(4);
+  all[0].heard.clear();
+  EXPECT_EQ(mutual_set(all), (Places{1, 2, 3}));
+}
+
+TEST(ElasticMutualSet, NewcomersDisplaceNoMember) {
+  std::vector<Survivor> all = survivors(4);
+  all[0].is_member = false;
+  std::erase(all[3].heard, id(0));
+  EXPECT_EQ(mutual_set(all), (Places{1, 2, 3}));
+}
+
+TEST(ElasticBase, WhatOneHasCommittedIsTheBase) {
+  std::vector<Survivor> all = survivors(3);
+  for (const std::size_t i : {0u, 2u}) {
+    all[i].held = {.step = 9, .is_whole = true, .state_hash = 4};
+    prepare(all[i].held, 6);
+  }
+  const auto base = find_base(all);
+  ASSERT_TRUE(base);
+  EXPECT_EQ(base->step, 10u);
+  EXPECT_EQ(base->state_hash, 5u);
+  EXPECT_EQ(base->holds, (std::vector{true, true, true}));
+  all[2].held.prepared_hash = 7;  // of another gradient
+  EXPECT_EQ(find_base(all)->holds, (std::vector{true, true, false}));
+}
+
+TEST(ElasticBase, WhatAllHavePreparedMayHaveBeenCommittedBySomebody) {
+  std::vector<Survivor> all = survivors(3);
+  for (Survivor& s : all) prepare(s.held);
+  const auto base = find_base(all);
+  ASSERT_TRUE(base);
+  EXPECT_EQ(base->step, 11u);
+  EXPECT_EQ(base->state_hash, 0u);
+  EXPECT_EQ(base->holds, (std::vector{true, true, true}));
+}
+
+TEST(ElasticBase, ElseTheStepIsRedone) {
+  std::vector<Survivor> all = survivors(3);
+  for (const std::size_t i : {0u, 1u}) prepare(all[i].held);
+  EXPECT_EQ(find_base(all)->step, 10u);
+  prepare(all[2].held, 78);
+  EXPECT_EQ(find_base(all)->step, 10u);
+  EXPECT_EQ(find_base(all)->state_hash, 5u);
+}
+
+TEST(ElasticBase, MembersThatAreBeingHealedAndThoseOutsideDecideNothing) {
+  std::vector<Survivor> all = survivors(3);
+  all[1].held = {.step = 12};
+  all[2].held.step = 13;
+  all[2].is_member = false;
+  const auto base = find_base(all);
+  ASSERT_TRUE(base);
+  EXPECT_EQ(base->step, 10u);
+  EXPECT_EQ(base->holds, (std::vector{true, false, false}));
+  all[0].held.is_whole = false;
+  EXPECT_FALSE(find_base(all));
+}
+
+TEST(ElasticBase, WhereStatesDifferMostAreRight) {
+  std::vector<Survivor> all = survivors(3);
+  all[0].held.state_hash = 1;
+  EXPECT_EQ(find_base(all)->state_hash, 5u);
+  EXPECT_EQ(find_base(all)->holds, (std::vector{false, true, true}));
+}
+
+TEST(ElasticNextRecord, WhoLeavesIsLeftOutUnlessOnlyItHasTheState) {
+  const ElasticRecord present = record_of(3, 3);
+  std::vector<Survivor> all = survivors(3);
+  all[0].leaves = true;
+  const auto next = next_record(present, all);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->epoch, 4u);
+  EXPECT_EQ(next->members, (std::vector<ElasticEntry>{{.id = id(1)}, {.id = id(2)}}));
+  EXPECT_EQ(next->donors, (std::vector<std::string>{"m1", "m2"}));
+  all[1].held.is_whole = all[2].held.is_whole = false;
+  EXPECT_EQ(next_record(present, all)->donors, (std::vector<std::string>{"m0"}));
+  EXPECT_EQ(next_record(present, all)->members.size(), 3u);
+}
+
+class ElasticWatch : public testing::Test {
+ protected:
+  ElasticWatch() {
+    watch.advance(now);
+    watch.begin(record_of(3, 3));
+  }
+  /// This member runs; those that are named send beats.
+  void run(Duration length, const std::vector<MemberId>& beating, bool they_wait = true) {
+    for (const TimePoint end = now + length; now < end;) {
+      watch.advance(now += milliseconds(50));
+      for (const MemberId& from : beating) {
+        watch.hear({.from = from, .standing = Standing::kRunning, .is_waiting = they_wait});
+      }
+    }
+  }
+  TimePoint now = TimePoint{} + seconds(100);
+  PeerWatch watch{id(0), {}};
+};
+
+TEST_F(ElasticWatch, SilenceIsALoss) {
+  run(milliseconds(1'950), {id(1)});
+  EXPECT_FALSE(watch.is_lost(id(2)));
+  EXPECT_EQ(watch.next_loss(), milliseconds(50));
+  run(milliseconds(100), {id(1)});
+  EXPECT_TRUE(watch.is_lost(id(2)));
+  EXPECT_FALSE(watch.is_lost(id(1)));
+  EXPECT_EQ(watch.heard(), std::vector<MemberId>{id(1)});
+}
+
+TEST_F(ElasticWatch, ItsOwnPauseIsNotTheSilenceOfOthers) {
+  watch.advance(now += seconds(60));
+  EXPECT_FALSE(watch.is_lost(id(1)));
+  EXPECT_EQ(watch.own_time(), WatchLimits{}.beat);
+}
+
+TEST_F(ElasticWatch, BeatsWithoutProgressAreALossUnlessItWaits) {
+  run(seconds(15), {id(1)});
+  EXPECT_FALSE(watch.is_lost(id(1)));
+  run(seconds(11), {id(1)}, /*they_wait=*/false);
+  EXPECT_TRUE(watch.is_lost(id(1)));
+  watch.note_step(seconds(4));
+  EXPECT_FALSE(watch.is_lost(id(1)));
+}
+
+TEST_F(ElasticWatch, ABrokenConnectionCountsUntilTheNextEpoch) {
+  watch.blame("m1");
+  run(seconds(1), {id(1), id(2)});
+  EXPECT_TRUE(watch.is_lost(id(1)));
+  watch.begin(record_of(3, 3));
+  EXPECT_FALSE(watch.is_lost(id(1)));
+}
+
+TEST_F(ElasticWatch, AProcessThatHasEndedStaysDead) {
+  watch.bury(id(1));
+  run(milliseconds(100), {id(1)});
+  watch.begin(record_of(3, 3));
+  EXPECT_TRUE(watch.is_lost(id(1)));
+}
+
+TEST_F(ElasticWatch, AnotherStartOfAMemberSaysThatTheFormerHasEnded) {
+  run(milliseconds(50), {id(1, 2)});
+  EXPECT_TRUE(watch.is_dead(id(1)));
+  // it may join before there is an epoch without the former
+  ASSERT_EQ(watch.outside().size(), 1u);
+  EXPECT_EQ(watch.outside().front()->from, id(1, 2));
+  watch.begin(record_of(1, 1));
+  run(milliseconds(50), {id(1, 2), id(1)});
+  ASSERT_EQ(watch.outside().size(), 1u);
+  EXPECT_EQ(watch.outside().front()->from, id(1, 2));
+}
+
+TEST(ElasticLosses, WhoComesAndGoesWaitsLongerEachTime) {
+  LossHistory losses({});
+  TimePoint now = TimePoint{} + minutes(100);
+  for (int i = 0; i < 2; ++i) {
+    losses.note("m1", now);
+    EXPECT_TRUE(losses.may_return("m1", now));
+  }
+  for (const int wait : {1, 2, 4, 8, 16, 32, 60, 60}) {
+    losses.note("m1", now);
+    EXPECT_FALSE(losses.may_return("m1", now + seconds(wait) - milliseconds(1))) << wait;
+    EXPECT_TRUE(losses.may_return("m1", now + seconds(wait))) << wait;
+    EXPECT_TRUE(losses.may_return("m2", now));
+    now += seconds(1);
+  }
+  EXPECT_TRUE(losses.may_return("m1", now + minutes(11)));
+}
+
+}  // namespace
+}  // namespace stormo::protocol
