@@ -1,0 +1,229 @@
+// What the main threads of an ElasticWorld do: the parts of a step, and their collectives.
+#include <algorithm>
+
+#include "tests/unit/protocol/elastic_world.h"
+
+namespace stormo::protocol::test {
+namespace {
+
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+ElasticWorld::State ElasticWorld::after(State state, std::uint64_t step, std::uint64_t gradient) {
+  for (std::size_t k = 0; k < state.size(); ++k) {
+    state[k] = mix(state[k] + mix(gradient + k) + step);
+  }
+  return state;
+}
+
+std::uint64_t ElasticWorld::hash_of(const State& state, std::uint64_t step) {
+  std::uint64_t hash = step + 1;
+  for (const std::uint64_t slice : state) hash = mix(hash + slice);
+  return hash | 1;
+}
+
+void ElasticWorld::begin_part(Process& p, const Key& key) {
+  p.part = std::get<Part>(key);
+  p.key = key;
+  p.is_aborted = false;
+}
+
+void ElasticWorld::order(std::size_t slot, const StartGroup& action) {
+  Process& p = processes_[slot];
+  p.group = action.record;
+  const Key key{action.record.epoch, Part::kGroup, 0, 0};
+  begin_part(p, key);
+  when_running(slot, random(5, 20), [this, slot, key] {
+    if (processes_[slot].key == key && !processes_[slot].is_aborted) enter(slot, key, {});
+  });
+}
+
+void ElasticWorld::order(std::size_t slot, const RunStep& action) {
+  Process& p = processes_[slot];
+  const bool is_again = action.step == p.order.step && action.epoch == p.order.epoch;
+  p.attempt = is_again ? p.attempt + 1 : 0;
+  p.order = action;
+  if (options_.bug == Bug::kLedgerPlusOne && action.epoch > 1) ++p.order.part.first;
+  counts_.redone += action.step <= p.started ? 1 : 0;
+  p.started = std::max(p.started, action.step);
+  const Key key{action.epoch, Part::kStep, action.step, p.attempt};
+  begin_part(p, key);
+  if (p.hangs) return;
+  when_running(slot, random(10, 20), [this, slot, key] { enter_step(slot, key); });
+}
+
+void ElasticWorld::enter_step(std::size_t slot, const Key& key) {
+  const Process& p = processes_[slot];
+  if (p.part != Part::kStep || p.key != key || p.is_aborted) return;
+  handle(slot, MainThread{.is_waiting = true});
+  if (p.is_alive) enter(slot, key, {.samples = p.order.part, .state = p.state});
+}
+
+void ElasticWorld::order(std::size_t slot, AgreeOn action) {
+  Process& p = processes_[slot];
+  if (options_.bug == Bug::kPublishesBeforeVisible && p.machine->held().is_whole) {
+    check_commit(slot, action.step, after(p.state, action.step, p.prepared.gradient), p.prepared);
+  }
+  const Key key{action.epoch, Part::kAgree, action.step, p.attempt};
+  begin_part(p, key);
+  if (options_.bug == Bug::kCommitsWithoutAgreement) {
+    const Collective mine{.record = p.group, .entries = {Entry{.changes = action.changes}}};
+    return tell(slot, random(0, 1), verdict(key, mine));
+  }
+  const bool is_donor = p.group.is_donor(p.id.identity);
+  if (options_.bug == Bug::kHealsWithoutHash && !is_donor) action.state_hash = 0;
+  enter(slot, key,
+        {.gradient_hash = action.gradient_hash,
+         .state_hash = action.state_hash,
+         .stops = action.stops,
+         .changes = action.changes});
+}
+
+void ElasticWorld::apply(std::size_t slot, const ApplyUpdate& action) {
+  when_running(slot, random(2, 5), [this, slot, action] {
+    Process& p = processes_[slot];
+    if (p.prepared.step != action.step) return fail("it has not got the gradient that it applies");
+    p.state = after(p.state, action.step, p.prepared.gradient);
+    handle(slot, UpdateApplied{.epoch = action.epoch});
+  });
+}
+
+// It takes some time until the part has ended here; its outcome may come before. What this member
+// has already sent may be enough for the others, or not.
+void ElasticWorld::abort(std::size_t slot) {
+  Process& p = processes_[slot];
+  if (p.part == Part::kNone) return;
+  p.is_aborted = true;
+  const Key key = p.key;
+  const auto found = collectives_.find(key);
+  const auto rank = p.group.rank_of(p.id.identity);
+  if (found != collectives_.end() && rank && chance(0.5)) found->second.entries[*rank].reset();
+  if (p.hangs && p.part == Part::kStep) return;
+  when_running(slot, random(0, 5), [this, slot, key] {
+    Process& q = processes_[slot];
+    if (q.part == Part::kNone || q.key != key || !q.is_aborted) return;
+    q.part = Part::kNone;
+    handle(slot, PartFailed{.epoch = std::get<Epoch>(key)});
+  });
+}
+
+void ElasticWorld::enter(std::size_t slot, const Key& key, const Entry& entry) {
+  const Process& p = processes_[slot];
+  const auto rank = p.group.rank_of(p.id.identity);
+  if (!rank || p.group.epoch != std::get<Epoch>(key)) return fail("a collective without its group");
+  Collective& all = collectives_[key];
+  if (all.entries.empty()) {
+    all.record = p.group;
+    all.entries.resize(p.group.members.size());
+  }
+  all.entries[*rank] = entry;
+  if (!std::ranges::all_of(all.entries, [](const auto& e) { return e.has_value(); })) return;
+  const Collective done = std::move(all);
+  collectives_.erase(key);
+  complete(key, done);
+}
+
+void ElasticWorld::complete(const Key& key, const Collective& all) {
+  const auto shared = std::make_shared<const Collective>(all);
+  for (std::size_t rank = 0; rank < all.entries.size(); ++rank) {
+    const Duration delay = chance(0.05) ? random(3, 60) : random(0.2, 3);
+    at(delay, [this, key, shared, rank] { bring(key, shared, rank); });
+  }
+}
+
+// Where a line is cut the outcome waits; where a member has ended it may never come.
+void ElasticWorld::bring(const Key& key, const std::shared_ptr<const Collective>& all,
+                         std::size_t rank) {
+  const MemberId& id = all->record.members[rank].id;
+  const std::size_t slot = slot_of(id.identity);
+  const Process& p = processes_[slot];
+  const bool is_awaited = p.is_alive && p.id == id && p.key == key;
+  if (!is_awaited) return;
+  bool is_cut = false, is_broken = false;
+  for (const ElasticEntry& member : all->record.members) {
+    const std::size_t other = slot_of(member.id.identity);
+    is_cut |= cuts_[other][slot] > 0;
+    is_broken |= !processes_[other].is_alive || processes_[other].id != member.id;
+  }
+  if (is_broken && chance(0.5)) return;
+  if (is_cut || now_ < p.paused_until) {
+    const Duration later = std::max<Duration>(p.paused_until - now_, std::chrono::milliseconds(20));
+    return at(later, [this, key, all, rank] { bring(key, all, rank); });
+  }
+  conclude(slot, key, *all);
+}
+
+void ElasticWorld::conclude(std::size_t slot, const Key& key, const Collective& all) {
+  Process& p = processes_[slot];
+  if (p.part == Part::kNone || p.key != key) return;
+  const Part part = std::exchange(p.part, Part::kNone);
+  const auto epoch = std::get<Epoch>(key);
+  if (part == Part::kGroup) return handle(slot, GroupStarted{.epoch = epoch});
+  if (part == Part::kAgree) return handle(slot, verdict(key, all));
+  receive_step(p, key, all);
+  handle(slot,
+         StepReduced{.epoch = epoch, .step = p.order.step, .gradient_hash = p.prepared.gradient});
+}
+
+void ElasticWorld::receive_step(Process& p, const Key& key, const Collective& all) {
+  const std::uint64_t step = std::get<2>(key);
+  std::uint64_t gradient = mix(step);
+  std::vector<SampleRange> ranges;
+  for (std::size_t rank = 0; rank < all.entries.size(); ++rank) {
+    const SampleRange& r = all.entries[rank]->samples;
+    gradient =
+        mix(gradient + slot_of(all.record.members[rank].id.identity) + r.first * 31 + r.count * 17);
+    if (r.count > 0) ranges.push_back(r);
+  }
+  std::ranges::sort(ranges, {}, &SampleRange::first);
+  std::uint64_t next = (step - 1) * kBatch;
+  bool fits = true;
+  for (const SampleRange& r : ranges) {
+    fits &= r.first == next;
+    next += r.count;
+  }
+  const bool may_flip = !is_benign_ && !is_calm_;
+  if (may_flip && chance(0.0003)) {
+    gradient ^= 1;
+    ++counts_.flips;
+  }
+  p.prepared = {
+      .step = step, .gradient = gradient, .has_all_samples = fits && next == step * kBatch};
+  if (!p.order.receives) return;
+  for (std::uint32_t i = 0; i < p.order.slices.count; ++i) {
+    const std::uint32_t slice = p.order.slices.first + i;
+    const std::string& donor = p.group.donors[Healing::donor_of(p.group, slice)];
+    p.state[slice] = all.entries[*p.group.rank_of(donor)]->state[slice];
+    if (may_flip && chance(0.02)) {
+      p.state[slice] ^= 1;
+      ++counts_.failed_heals;
+    }
+  }
+}
+
+StepAgreed ElasticWorld::verdict(const Key& key, const Collective& all) {
+  StepAgreed agreed{.epoch = std::get<Epoch>(key), .step = std::get<2>(key)};
+  std::uint64_t state_hash = 0;
+  for (const std::optional<Entry>& e : all.entries) {
+    agreed.stops |= e->stops;
+    agreed.changes |= e->changes;
+    if (e->gradient_hash != all.entries.front()->gradient_hash) {
+      agreed.verdict = AgreeVerdict::kGradientsDiffer;
+    }
+  }
+  for (const std::optional<Entry>& e : all.entries) {
+    if (e->state_hash == 0) continue;
+    if (state_hash != 0 && state_hash != e->state_hash) {
+      agreed.verdict = AgreeVerdict::kStatesDiffer;
+    }
+    state_hash = e->state_hash;
+  }
+  return agreed;
+}
+
+}  // namespace stormo::protocol::test
