@@ -108,12 +108,12 @@ void ElasticMember::recover() {
   if (awaits_register_ || now_ < next_try_) return;
   const std::optional<std::vector<Survivor>> chosen = chosen_survivors();
   if (!chosen) return;
-  const auto stays = [](const Survivor& s) { return !s.leaves; };
-  if (std::ranges::count_if(*chosen, stays) < static_cast<std::ptrdiff_t>(options_.min_ranks)) {
-    return pause("fewer than " + std::to_string(options_.min_ranks) + " members hear each other");
-  }
   std::optional<ElasticRecord> next = next_record(record_, *chosen);
   if (!next) return give_up(*chosen);
+  if (next->members.size() < options_.min_ranks) {
+    return pause("fewer than " + std::to_string(options_.min_ranks) + " members hear each other");
+  }
+  if (!is_its_turn(*chosen, *next)) return;
   awaits_register_ = true;
   actions_.emplace_back(SwapRecord{std::move(*next)});
 }
@@ -155,7 +155,7 @@ std::optional<std::vector<Survivor>> ElasticMember::survivors() const {
   return all;
 }
 
-/// Those that this member proposes; nothing if it is not, or not yet, its turn.
+/// Those of them that hear each other; nothing if this member is not among them.
 std::optional<std::vector<Survivor>> ElasticMember::chosen_survivors() {
   const std::optional<std::vector<Survivor>> all = survivors();
   if (!all) {
@@ -163,29 +163,30 @@ std::optional<std::vector<Survivor>> ElasticMember::chosen_survivors() {
     return {};
   }
   std::vector<Survivor> chosen;
-  std::size_t members = 0;
-  std::optional<std::size_t> place;
-  for (const std::size_t i : mutual_set(*all)) {
-    if ((*all)[i].entry.id == options_.me) place = chosen.size();
-    members += (*all)[i].is_member ? 1 : 0;
-    chosen.push_back((*all)[i]);
-  }
-  if (!place) {
-    pause("other members hear each other, but not this one");
-    return {};
-  }
-  const auto has_ended = static_cast<std::size_t>(std::ranges::count_if(
-      record_.members, [&](const ElasticEntry& m) { return watch_.is_dead(m.id); }));
-  const std::size_t vanished = record_.members.size() - members - has_ended;
-  // the others may be more, and go first
-  const bool may_be_fewer = vanished > 0 && 2 * vanished >= record_.members.size();
-  // the same ones again, after an epoch without a step
-  const bool is_in_vain = chosen.size() == record_.members.size() && members == chosen.size() &&
-                          held_.step == record_.base_step;
+  for (const std::size_t i : mutual_set(*all)) chosen.push_back((*all)[i]);
+  const auto is_me = [&](const Survivor& s) { return s.entry.id == options_.me; };
+  if (std::ranges::any_of(chosen, is_me)) return chosen;
+  pause("other members hear each other, but not this one");
+  return {};
+}
+
+// Only a donor writes the record. So when it is written somebody lives who has the state.
+bool ElasticMember::is_its_turn(const std::vector<Survivor>& chosen, const ElasticRecord& next) {
   if (!ready_since_) ready_since_ = now_;
-  const std::size_t turns = *place + (may_be_fewer || is_in_vain ? 1 : 0);
-  if (now_ - *ready_since_ < options_.yield * turns) return {};
-  return chosen;
+  const auto mine = std::ranges::find(next.donors, options_.me.identity);
+  if (mine == next.donors.end()) return false;
+  const auto stay = std::ranges::count_if(chosen, &Survivor::is_member);
+  const auto ended = std::ranges::count_if(
+      record_.members, [&](const ElasticEntry& m) { return watch_.is_dead(m.id); });
+  const std::ptrdiff_t vanished = std::ssize(record_.members) - stay - ended;
+  // the others may be more, and go first
+  const bool may_be_fewer = vanished > 0 && 2 * vanished >= std::ssize(record_.members);
+  // the same ones again, after an epoch without a step
+  const bool is_in_vain = stay == std::ssize(record_.members) && stay == std::ssize(chosen) &&
+                          held_.step == record_.base_step;
+  const auto before = std::distance(next.donors.begin(), mine);
+  const std::ptrdiff_t turns = before + (may_be_fewer || is_in_vain ? 1 : 0);
+  return now_ - *ready_since_ >= options_.yield * turns;
 }
 
 bool ElasticMember::may_join(const MemberStatus& candidate) const {

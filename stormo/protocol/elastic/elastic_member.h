@@ -125,6 +125,7 @@ class ElasticMember {
   void recover();
   std::optional<std::vector<Survivor>> survivors() const;
   std::optional<std::vector<Survivor>> chosen_survivors();
+  bool is_its_turn(const std::vector<Survivor>& chosen, const ElasticRecord& next);
   bool may_join(const MemberStatus& candidate) const;
   Survivor myself() const;
   void read_register();

@@ -6,7 +6,9 @@
 namespace stormo::protocol {
 namespace {
 
+// Those outside talk to members only.
 bool hear_each_other(const Survivor& a, const Survivor& b) {
+  if (!a.is_member && !b.is_member) return true;
   return contains(a.heard, b.entry.id) && contains(b.heard, a.entry.id);
 }
 
@@ -94,6 +96,8 @@ std::optional<ElasticRecord> next_record(const ElasticRecord& present,
                                          std::span<const Survivor> survivors) {
   const std::optional<Base> base = find_base(survivors);
   if (!base) return {};
+  const auto left = std::ranges::count_if(survivors, &Survivor::is_member);
+  const bool is_complete = left == std::ssize(present.members);
   bool others_have_it = false;
   for (std::size_t i = 0; i < survivors.size(); ++i) {
     others_have_it |= base->holds[i] && !survivors[i].leaves;
@@ -103,7 +107,7 @@ std::optional<ElasticRecord> next_record(const ElasticRecord& present,
                      .state_hash = base->state_hash,
                      .plan_hash = present.plan_hash};
   for (std::size_t i = 0; i < survivors.size(); ++i) {
-    if (survivors[i].leaves && others_have_it) continue;
+    if (survivors[i].leaves && others_have_it && is_complete) continue;
     next.members.push_back(survivors[i].entry);
     if (base->holds[i]) next.donors.push_back(survivors[i].entry.id.identity);
   }

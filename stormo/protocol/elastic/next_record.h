@@ -19,7 +19,8 @@ struct Survivor {
 };
 
 /// Those that hear each other, by index, in the order of `all`: a large set, found greedily.
-/// Members are preferred to those outside, and whoever hears and is heard by more.
+/// Members are preferred to those outside, and whoever hears and is heard by more. Whether two
+/// outside hear each other is not known yet.
 std::vector<std::size_t> mutual_set(std::span<const Survivor> all);
 
 /// From which step survivors go on.
@@ -38,7 +39,8 @@ struct Base {
 std::optional<Base> find_base(std::span<const Survivor> survivors);
 
 /// The record that follows on `present`; empty if nobody among them has the state. Members that
-/// leave are left out, unless only they have it.
+/// leave are left out, unless only they have it, or a member is lost: then more may be, and they
+/// leave after the next step.
 std::optional<ElasticRecord> next_record(const ElasticRecord& present,
                                          std::span<const Survivor> survivors);
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,13 @@ TEST(ElasticMutualSet, NewcomersDisplaceNoMember) {
   EXPECT_EQ(mutual_set(all), (Places{1, 2, 3}));
 }
 
+TEST(ElasticMutualSet, NewcomersNeedNotHearEachOther) {
+  std::vector<Survivor> all = survivors(3);
+  all[1].is_member = all[2].is_member = false;
+  all[1].heard = all[2].heard = {id(0)};
+  EXPECT_EQ(mutual_set(all), (Places{0, 1, 2}));
+}
+
 TEST(ElasticBase, WhatOneHasCommittedIsTheBase) {
   std::vector<Survivor> all = survivors(3);
   for (const std::size_t i : {0u, 2u}) {
@@ -184,7 +192,7 @@ TEST(ElasticBase, WhereStatesDifferMostAreRight) {
   EXPECT_EQ(find_base(all)->holds, (std::vector{false, true, true}));
 }
 
-TEST(ElasticNextRecord, WhoLeavesIsLeftOutUnlessOnlyItHasTheState) {
+TEST(ElasticNextRecord, WhoLeavesIsLeftOutUnlessItMayBeNeeded) {
   const ElasticRecord present = record_of(3, 3);
   std::vector<Survivor> all = survivors(3);
   all[0].leaves = true;
@@ -193,6 +201,8 @@ TEST(ElasticNextRecord, WhoLeavesIsLeftOutUnlessOnlyItHasTheState) {
   EXPECT_EQ(next->epoch, 4u);
   EXPECT_EQ(next->members, (std::vector<ElasticEntry>{{.id = id(1)}, {.id = id(2)}}));
   EXPECT_EQ(next->donors, (std::vector<std::string>{"m1", "m2"}));
+  const auto without_one = next_record(present, std::span(all).first(2));
+  EXPECT_EQ(without_one->donors, (std::vector<std::string>{"m0", "m1"}));
   all[1].held.is_whole = all[2].held.is_whole = false;
   EXPECT_EQ(next_record(present, all)->donors, (std::vector<std::string>{"m0"}));
   EXPECT_EQ(next_record(present, all)->members.size(), 3u);

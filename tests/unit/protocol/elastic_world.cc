@@ -242,8 +242,9 @@ void ElasticWorld::spoil(const Process& p, ElasticInput& input) const {
   const bool runs = p.machine->standing() == Standing::kRunning;
   const bool halts =
       status->standing == Standing::kHalting || status->standing == Standing::kResting;
-  if (options_.bug == Bug::kDoesNotFloodAbort && runs && halts) {
-    status->standing = Standing::kRunning;
+  if (options_.bug == Bug::kDoesNotFloodAbort) {
+    status->dead.clear();
+    if (runs && halts) status->standing = Standing::kRunning;
   }
 }
 
@@ -302,8 +303,10 @@ bool ElasticWorld::reaches_register(std::size_t slot) const {
 // its process.
 void ElasticWorld::use_register(std::size_t slot, std::optional<ElasticRecord> next) {
   const std::uint64_t incarnation = processes_[slot].id.incarnation;
-  processes_[slot].swaps += next ? 1 : 0;
-  at(random(1, 15), [this, slot, incarnation, next = std::move(next)] {
+  const std::uint64_t proposal = sequence_;
+  if (next) proposals_[proposal] = *next;
+  at(random(1, 15), [this, slot, incarnation, proposal, next = std::move(next)] {
+    proposals_.erase(proposal);
     const bool is_reached = reaches_register(slot);
     const bool is_second = is_reached && next && next->epoch == register_.epoch;
     if (is_second && options_.bug == Bug::kVotesTwice) {
@@ -318,7 +321,6 @@ void ElasticWorld::use_register(std::size_t slot, std::optional<ElasticRecord> n
                     [&](const auto& c) { return std::get<Epoch>(c.first) + 1 < register_.epoch; });
     }
     if (processes_[slot].id.incarnation != incarnation) return;
-    processes_[slot].swaps -= next ? 1 : 0;
     const bool is_lost = !is_reached || (loses_messages_ && !is_calm_ && chance(0.03));
     tell(slot, is_lost ? seconds(1) : random(1, 15),
          is_lost ? RegisterAnswer{} : RegisterAnswer{.present = register_});

@@ -102,7 +102,6 @@ class ElasticWorld {
     State state{};
     Prepared prepared{};
     std::uint64_t started = 0;  ///< the last step that it has begun
-    int swaps = 0;              ///< on their way to the register
   };
   struct Task {
     std::size_t slot = 0;
@@ -167,6 +166,7 @@ class ElasticWorld {
   void flap(std::size_t a, std::size_t b, int times);
   void lose_register_host();
   bool may_lose(std::size_t slot) const;
+  bool has_other_holder(const ElasticRecord& record, std::size_t slot) const;
   bool is_quiet() const;
   void expect_recovery();
   void calm_down();
@@ -197,6 +197,7 @@ class ElasticWorld {
   std::vector<std::vector<int>> cuts_;  // from, to: how often it is cut
   std::array<bool, 3> register_is_up_{true, true, true};
   ElasticRecord register_{};
+  std::map<std::uint64_t, ElasticRecord> proposals_;  // on their way to the register
   std::map<Key, Collective> collectives_;
   std::vector<std::uint64_t> lineage_;  // state hash after each step that was committed
   Epoch last_commit_epoch_ = 0;

@@ -59,15 +59,20 @@ void ElasticWorld::cause_network_fault(std::size_t slot) {
   }
 }
 
-/// Whether somebody who is in the job has the state without this one. What it writes into the
-/// register at this moment may leave out all others.
+/// Whether the job has the state without this one: now, and after whatever is on its way to the
+/// register.
 bool ElasticWorld::may_lose(std::size_t slot) const {
-  if (processes_[slot].swaps > 0) return false;
+  return has_other_holder(register_, slot) && std::ranges::all_of(proposals_, [&](const auto& it) {
+           return has_other_holder(it.second, slot);
+         });
+}
+
+bool ElasticWorld::has_other_holder(const ElasticRecord& record, std::size_t slot) const {
   for (std::size_t s = 0; s < processes_.size(); ++s) {
     const Process& p = processes_[s];
-    if (s == slot || !p.is_alive || p.hangs || !register_.names(p.id)) continue;
-    const bool is_in = p.machine->epoch() == register_.epoch;
-    if (p.machine->held().is_whole && (is_in || register_.is_donor(p.id.identity))) return true;
+    if (s == slot || !p.is_alive || p.hangs || !record.names(p.id)) continue;
+    const bool is_in = p.machine->epoch() == record.epoch;
+    if (p.machine->held().is_whole && (is_in || record.is_donor(p.id.identity))) return true;
   }
   return false;
 }
