@@ -97,8 +97,8 @@ class MonitoringTest(TrainTest):
     def end(self, run):
         """As a scheduler would: it saves, and is gone."""
         run.send_signal(signal.SIGTERM)
-        run.communicate(timeout=DEADLINE_S)
-        self.assertEqual(run.returncode, 143)
+        _, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 143, err)
 
     def wait_for(self, url, holds):
         """The metrics as soon as they are as wished."""

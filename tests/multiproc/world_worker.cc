@@ -166,9 +166,12 @@ Status expect_the_same(const Holdings& before) {
   return {};
 }
 
+/// In such a round a rank goes away as soon as it has joined.
+bool breaks_in(int round, int size) { return round % 3 == 2 && size > 1; }
+
 /// Ends in order, or by leaving, or because one rank goes away while others work.
 Status use_and_end(std::unique_ptr<Communicator> world, int round) {
-  const bool breaks = round % 3 == 2 && world->size() > 1;
+  const bool breaks = breaks_in(round, world->size());
   if (breaks && world->rank() == round % world->size()) return {};
   const Status added = add_up(*world);
   if (breaks && added.ok()) return stormo::invalid_argument("nobody misses a rank that has gone");
@@ -186,11 +189,16 @@ Status form_many(const Place& p, const std::function<std::vector<int>(int)>& mem
     const std::vector<int> who = members(round);
     const auto me = std::ranges::find(who, p.rank);
     if (me != who.end()) {
-      STORMO_ASSIGN_OR_RETURN(
-          auto world, enter({p.folder / std::to_string(round), static_cast<int>(me - who.begin()),
-                             static_cast<int>(who.size())}));
-      STORMO_RETURN_IF_ERROR(
-          use_and_end(std::move(world), round).within("round " + std::to_string(round)));
+      const auto size = static_cast<int>(who.size());
+      auto world =
+          enter({p.folder / std::to_string(round), static_cast<int>(me - who.begin()), size});
+      const bool broke_early =
+          world.status().code() == stormo::Code::kPeerLost && breaks_in(round, size);
+      const Status used =
+          world.ok() ? use_and_end(std::move(world).value(), round) : world.status();
+      if (!broke_early) {
+        STORMO_RETURN_IF_ERROR(used.within("round " + std::to_string(round)));
+      }
     }
     if (round == 2) before = Holdings::without_servers();  // with the Arena, which stays
   }
