@@ -61,7 +61,7 @@ def init_and_destroy():
     store = dist.FileStore(f"{folder()}/store", -1)
     for i in range(ROUNDS):
         if i == WARM_UP:
-            before = resources()
+            before = steady()
         join(dist.PrefixStore(str(i), store))
         x = torch.full((100_000,), float(rank()))
         dist.all_reduce(x)
