@@ -311,9 +311,13 @@ int Supervisor::exit_code() const {
   const bool refused = std::ranges::any_of(members_, [this](const Member& m) {
     return m.code == kConfiguration && (m.by_itself || !first_failed_);
   });
-  const bool only_reported = !first_failed_ && !lost_host_ && !late_;
-  // Ranks that notice each other leave after the user's signal have not failed.
-  const bool wanted = user_signal_ && interrupted_by_ && only_reported;
+  // Ranks that notice each other leave after the user's signal have not failed. One that was still
+  // starting dies of the signal, and others may fail because of that.
+  const bool killed_one = std::ranges::any_of(members_, [this](const Member& m) {
+    return user_signal_ && m.by_itself && m.signal == user_signal_;
+  });
+  const bool follows = (!first_failed_ || killed_one) && !first_crashed_ && !lost_host_ && !late_;
+  const bool wanted = user_signal_ && interrupted_by_ && follows;
   if (failed_ && !wanted) {
     if (saved) return kSavedTryAgain;
     return refused ? kConfiguration : 1;

@@ -234,6 +234,27 @@ TEST(Supervisor, RanksThatDieOfTheForwardedSignalHaveNotFailed) {
   EXPECT_EQ(job.done->exit_code, 130);
 }
 
+TEST(Supervisor, RanksThatFailBecauseTheForwardedSignalHasKilledOneHaveNotFailed) {
+  for (const bool in_order : {true, false}) {
+    Job job(2);
+    job.tell(UserSignal{SIGTERM});
+    if (in_order) job.tell(Signalled{1, SIGTERM});
+    job.tell(Exited{0, 1});
+    if (!in_order) job.tell(Signalled{1, SIGTERM});
+    job.wait_for_wish();
+    ASSERT_TRUE(job.done);
+    EXPECT_EQ(job.done->exit_code, 143);
+  }
+  Job job(3);
+  job.tell(UserSignal{SIGTERM});
+  job.tell(Signalled{1, SIGTERM});
+  job.tell(Signalled{2, SIGSEGV});
+  job.tell(Exited{0, 1});
+  job.wait_for_wish();
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1) << "a crash is one";
+}
+
 TEST(Supervisor, AFailureWhileInterruptedIsAFailure) {
   Job job(2);
   job.tell(UserSignal{SIGTERM});
