@@ -14,6 +14,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import pathlib
+import signal
 import sys
 import threading
 import time
@@ -120,6 +121,7 @@ class _Rank:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.environ.update(variables)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell starts tests in the background
         torch.set_num_threads(1)
 
 

@@ -152,8 +152,10 @@ class InterruptsTest(unittest.TestCase):
 
     def test_ends_init_process_group(self):
         ranks = ForkedRanks(wait_in_join, 2)
-        self.assertLess(self.interrupt(ranks), SECONDS)
-        ranks.kill()
+        try:
+            self.assertLess(self.interrupt(ranks), SECONDS)
+        finally:
+            ranks.kill()
 
     def test_of_a_forked_child_is_its_own(self):
         ranks = ForkedRanks(ignore_in_a_child, 2)

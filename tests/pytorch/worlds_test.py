@@ -153,7 +153,7 @@ class WorldsTest(unittest.TestCase):
     def check(self, ranks):
         for r, (before, after) in enumerate(ranks.wait(120)):
             self.assertEqual(after, before, f"rank {r}")
-            self.assertGreater(before["threads"], 1)
+            self.assertGreater(before["memory files"], 0, "the Arena stays")
 
     def test_a_hundred_worlds_leave_nothing(self):
         self.check(ForkedRanks(init_and_destroy, 3))
