@@ -58,13 +58,8 @@ Status PollingRegisterServer::open(Options options) {
   options_ = std::move(options);
   if (options_.secret.empty()) return invalid_argument("the register needs the job's secret");
   STORMO_RETURN_IF_ERROR(loop_.status());
-  STORMO_ASSIGN_OR_RETURN(transport::Descriptor listener,
-                          transport::listen_tcp(options_.address, options_.ports));
-  STORMO_ASSIGN_OR_RETURN(const transport::SocketAddress bound,
-                          transport::local_address_of(listener.get()));
-  STORMO_ASSIGN_OR_RETURN(address_, transport::parse_host_port(bound.to_string()));
   Gate::Options gate;
-  gate.listener = std::move(listener);
+  STORMO_ASSIGN_OR_RETURN(address_, Gate::listen(gate, options_.address, options_.ports));
   gate.secret = options_.secret;
   gate.purpose = transport::Purpose::kRegister;
   gate.on_refused = [this](std::string_view line) { event(std::string(line)); };

@@ -111,31 +111,12 @@ TEST_F(EtcdRegisterTest, AllMayBeKilledAndForgetNothing) {
 
 TEST_F(EtcdRegisterTest, CallsHaveAnOrderWhileMembersAreKilledAndComeBack) {
   EtcdCluster etcd(3);
-  stormo::test::RegisterHistory history;
-  std::atomic<bool> is_over{false};
-  std::atomic<int> raised{0};
-  std::vector<std::thread> threads;
-  for (int c = 0; c < 3; ++c) {
-    threads.emplace_back([&, c] {
-      RecordedClient client(c, etcd.client(), history);
-      raised += raise(client, c, 1'000'000, 10s, [&] { return is_over.load(); }).times;
-      EXPECT_TRUE(client.read(soon()).ok());
-    });
-  }
-  // each member is away twice, and misses a change each time
-  const auto watcher = etcd.client();
-  for (int i = 0; i < 6; ++i) {
-    etcd.kill(i % 3);
-    const auto before = watcher->read(soon());
-    EXPECT_TRUE(before.ok()) << before.status().to_string();
-    for (auto now = before; now.ok() && now->epoch < before->epoch + 2;)
-      now = watcher->read(soon());
-    etcd.restart(i % 3);
-  }
-  is_over = true;
-  for (std::thread& t : threads) t.join();
-  EXPECT_GE(raised.load(), 12);
-  EXPECT_EQ(history.check(), "");
+  expect_order({.client = [&] { return etcd.client(); },
+                .take_away = [&](int i) { etcd.kill(i); },
+                .bring_back = [&](int i) { etcd.restart(i); },
+                .turns = 6,
+                .each_call = 10s,
+                .changes = 12});
 }
 
 /// An etcd of one member that asks for users: root, and "job", who may use the keys of /jobs.

@@ -83,6 +83,43 @@ inline Raised raise(
   return raised;
 }
 
+/// One of the three members of a register is away at a time, for `turns` times, and misses a change
+/// each time; meanwhile three clients change the register, at least `changes` times.
+struct MembersInTurns {
+  std::function<std::unique_ptr<Register>()> client;
+  std::function<void(int)> take_away;
+  std::function<void(int)> bring_back;
+  int turns = 0;
+  Duration each_call{0};
+  int changes = 0;
+};
+inline void expect_order(const MembersInTurns& m) {
+  stormo::test::RegisterHistory history;
+  std::atomic<bool> is_over{false};
+  std::atomic<int> raised{0};
+  std::vector<std::thread> threads;
+  for (int c = 0; c < 3; ++c) {
+    threads.emplace_back([&, c] {
+      RecordedClient client(c, m.client(), history);
+      raised += raise(client, c, 1'000'000, m.each_call, [&] { return is_over.load(); }).times;
+      EXPECT_TRUE(client.read(soon()).ok());
+    });
+  }
+  const auto watcher = m.client();
+  for (int i = 0; i < m.turns; ++i) {
+    m.take_away(i % 3);
+    const auto before = watcher->read(soon());
+    EXPECT_TRUE(before.ok()) << before.status().to_string();
+    for (auto now = before; now.ok() && now->epoch < before->epoch + 2;)
+      now = watcher->read(soon());
+    m.bring_back(i % 3);
+  }
+  is_over = true;
+  for (std::thread& t : threads) t.join();
+  EXPECT_GE(raised.load(), m.changes);
+  EXPECT_EQ(history.check(), "");
+}
+
 class RegisterConformance : public ::testing::TestWithParam<RegisterEngine> {
  protected:
   std::unique_ptr<RegisterUnderTest> under_test_ = GetParam().start();

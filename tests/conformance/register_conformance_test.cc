@@ -94,30 +94,12 @@ TEST(OwnRegisterTest, AllMayBeRestartedAndForgetNothing) {
 
 TEST(OwnRegisterTest, CallsHaveAnOrderWhileAcceptorsComeAndGo) {
   OwnRegister acceptors(3);
-  stormo::test::RegisterHistory history;
-  std::atomic<bool> is_over{false};
-  std::atomic<int> raised{0};
-  std::vector<std::thread> threads;
-  for (int c = 0; c < 3; ++c) {
-    threads.emplace_back([&, c] {
-      RecordedClient client(c, acceptors.client(), history);
-      raised += raise(client, c, 1'000'000, 2s, [&] { return is_over.load(); }).times;
-      EXPECT_TRUE(client.read(soon()).ok());
-    });
-  }
-  // each acceptor is away five times, and misses a change each time
-  const auto watcher = acceptors.client();
-  for (int i = 0; i < 15; ++i) {
-    acceptors.stop(i % 3);
-    const auto before = watcher->read(soon());
-    ASSERT_TRUE(before.ok()) << before.status().to_string();
-    for (Epoch now = before->epoch; now < before->epoch + 2;) now = watcher->read(soon())->epoch;
-    acceptors.restart(i % 3);
-  }
-  is_over = true;
-  for (std::thread& t : threads) t.join();
-  EXPECT_GE(raised.load(), 30);
-  EXPECT_EQ(history.check(), "");
+  expect_order({.client = [&] { return acceptors.client(); },
+                .take_away = [&](int i) { acceptors.stop(i); },
+                .bring_back = [&](int i) { acceptors.restart(i); },
+                .turns = 15,
+                .each_call = 2s,
+                .changes = 30});
 }
 
 TEST(OwnRegisterTest, WhoDoesNotKnowTheSecretGetsNothing) {

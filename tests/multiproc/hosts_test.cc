@@ -8,11 +8,13 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include <stormo/analysis/schedule/simulate.h>
 #include <stormo/plan/topology.h>
 #include <stormo/schedule/builders.h>
+#include "made_hosts.h"
 #include "process.h"
 #include "tests/built.h"
 
@@ -29,21 +31,13 @@ class Hosts : public ::testing::Test {
  protected:
   /// Makes the hosts; skips the test where that is not possible.
   void make(int hosts, int ranks_per_host) {
-    if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
-    name_ = "t" + std::to_string(::getpid() % 1000000);
-    const Outcome up = run_to_end(
-        {built("hosts"), "up", std::to_string(hosts), "--rate", "1gbit", "--name", name_});
-    if (up.status != 0) {
-      name_.clear();
-      GTEST_SKIP() << "root: cannot make network namespaces: " << up.err;
-    }
+    hosts_.emplace(hosts, Words{"--rate", "1gbit"});
+    if (!hosts_->problem().empty()) GTEST_SKIP() << "root: " << hosts_->problem();
+    name_ = hosts_->name();
     for (int i = 1; i <= hosts; ++i)
       list_ += (i > 1 ? "," : "") + name_ + "-" + std::to_string(i) + ":" +
                std::to_string(ranks_per_host);
     topology_.host_sizes.assign(static_cast<std::size_t>(hosts), ranks_per_host);
-  }
-  void TearDown() override {
-    if (!name_.empty()) run_to_end({built("hosts"), "down", "--name", name_});
   }
 
   Figures measure(const Words& tasks, int sockets = 1) const {
@@ -97,6 +91,7 @@ class Hosts : public ::testing::Test {
     return std::chrono::duration<double>(simulation.duration).count();
   }
 
+  std::optional<MadeHosts> hosts_;
   std::string name_;
   std::string list_;
   plan::Topology topology_;

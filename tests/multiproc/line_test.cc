@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "made_hosts.h"
 #include "process.h"
 #include "tests/built.h"
 
@@ -24,18 +25,9 @@ constexpr std::chrono::seconds kMargin{4};  // for probes once a second, and a b
 class Line : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
-    name_ = "l" + std::to_string(::getpid() % 1000000);
-    const Outcome up = run_to_end({built("hosts"), "up", "2", "--name", name_});
-    if (up.status != 0) {
-      name_.clear();
-      GTEST_SKIP() << "root: cannot make network namespaces: " << up.err;
-    }
+    if (!hosts_.problem().empty()) GTEST_SKIP() << "root: " << hosts_.problem();
   }
-  void TearDown() override {
-    if (!name_.empty()) run_to_end({built("hosts"), "down", "--name", name_});
-    std::filesystem::remove(file_);
-  }
+  void TearDown() override { std::filesystem::remove(file_); }
   std::vector<std::string> job(const std::string& mode) const {
     return {built("stormo"),
             "run",
@@ -71,7 +63,8 @@ class Line : public ::testing::Test {
     EXPECT_THAT(process.err(), AnyOf(HasSubstr("rank 0 (host "), HasSubstr("rank 1 (host ")));
   }
 
-  std::string name_;
+  const MadeHosts hosts_{2};
+  const std::string& name_ = hosts_.name();
   const std::string file_ = ::testing::TempDir() + "line-" + std::to_string(::getpid());
 };
 

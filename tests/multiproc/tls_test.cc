@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <stormo/base/descriptor.h>
+#include "made_hosts.h"
 #include "process.h"
 #include "tests/built.h"
 
@@ -74,16 +75,7 @@ class Capture {
 class TlsBetweenHosts : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
-    name_ = "s" + std::to_string(::getpid() % 1000000);
-    const Outcome up = run_to_end({built("hosts"), "up", "2", "--name", name_});
-    if (up.status != 0) {
-      name_.clear();
-      GTEST_SKIP() << "root: cannot make network namespaces: " << up.err;
-    }
-  }
-  void TearDown() override {
-    if (!name_.empty()) run_to_end({built("hosts"), "down", "--name", name_});
+    if (!hosts_.problem().empty()) GTEST_SKIP() << "root: " << hosts_.problem();
   }
   /// `before`: words that start a rank.
   Outcome run(const std::vector<std::string>& variables,
@@ -101,7 +93,8 @@ class TlsBetweenHosts : public ::testing::Test {
     words.insert(words.end(), {built("line_worker"), "canary"});
     return run_to_end(words, variables);
   }
-  std::string name_;
+  const MadeHosts hosts_{2};
+  const std::string& name_ = hosts_.name();
 };
 
 TEST_F(TlsBetweenHosts, NothingIsReadableUnlessItIsSwitchedOff) {

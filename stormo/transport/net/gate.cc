@@ -33,6 +33,12 @@ Result<std::unique_ptr<Gate>> Gate::open(Options options) {
   return gate;
 }
 
+Result<HostPort> Gate::listen(Options& options, const HostPort& address, PortRange ports) {
+  STORMO_ASSIGN_OR_RETURN(options.listener, listen_tcp(address, ports));
+  STORMO_ASSIGN_OR_RETURN(const SocketAddress bound, local_address_of(options.listener.get()));
+  return parse_host_port(bound.to_string());
+}
+
 Gate::~Gate() = default;
 
 void Gate::listen(bool on) {

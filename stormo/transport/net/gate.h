@@ -50,6 +50,8 @@ class Gate {
   };
 
   static Result<std::unique_ptr<Gate>> open(Options options);
+  /// Sets the listener, a TCP port of `ports` if `address` has none; where others reach it.
+  static Result<HostPort> listen(Options& options, const HostPort& address, PortRange ports);
   ~Gate();
 
   /// Descriptor to poll; readable when step() has something to do.
