@@ -36,13 +36,14 @@ bool Dialer::step(TimePoint now) {
 void Dialer::start(TimePoint now) {
   const SocketAddress& to = options_.addresses[attempt_ % options_.addresses.size()];
   Result<Descriptor> socket = start_connect(to);
-  if (!socket.ok()) return retry(now, socket.status());
+  if (!socket.ok()) return retry_connect(now, errno, socket.status());
   socket_ = std::move(*socket);
   stage_ = Stage::kConnecting;
 }
 
 void Dialer::retry(TimePoint now, Status why) {
   last_ = std::move(why);
+  unheard_ = 0;
   if (last_.code() == Code::kRefused) refusal_ = last_.message();
   tls_.reset();
   socket_.reset();
@@ -53,12 +54,19 @@ void Dialer::retry(TimePoint now, Status why) {
   backoff_ = std::min(2 * backoff_, kLongestBackoff);
 }
 
+/// `error`: that of connect().
+void Dialer::retry_connect(TimePoint now, int error, Status why) {
+  const std::size_t unheard = error == ECONNREFUSED ? unheard_ + 1 : 0;
+  retry(now, std::move(why));
+  unheard_ = unheard;
+}
+
 bool Dialer::check_connected(TimePoint now) {
   pollfd p{socket_.get(), POLLOUT, 0};
   if (::poll(&p, 1, 0) <= 0) return false;
   const SocketAddress& to = options_.addresses[attempt_ % options_.addresses.size()];
   if (const Status outcome = connect_outcome(socket_.get()); !outcome.ok()) {
-    retry(now, outcome.within("connect to " + to.to_string()));
+    retry_connect(now, errno, outcome.within("connect to " + to.to_string()));
     return false;
   }
   if (to.family() == AF_UNIX) {

@@ -45,11 +45,14 @@ class Dialer {
   /// Why it is not connected yet, for the message of a missed deadline. With the last refusal: the
   /// peer may have ended since.
   std::string last_failure() const;
+  /// Whether the last attempts, at all addresses, were refused because no process listens there.
+  bool nobody_listens() const { return unheard_ >= options_.addresses.size(); }
 
  private:
   enum class Stage { kIdle, kConnecting, kHandshaking, kSecuring, kConnected, kRefused };
   void start(TimePoint now);
   void retry(TimePoint now, Status why);
+  void retry_connect(TimePoint now, int error, Status why);
   bool check_connected(TimePoint now);
   bool shake_hands(TimePoint now);
   void secure(TimePoint now);
@@ -61,6 +64,7 @@ class Dialer {
   std::optional<Handshake> handshake_;
   std::unique_ptr<TlsStream> tls_;
   std::size_t attempt_ = 0;
+  std::size_t unheard_ = 0;  // attempts in a row at which no process listened
   TimePoint next_attempt_{};
   Duration backoff_;
   Status last_;

@@ -18,7 +18,13 @@ namespace stormo::transport {
 inline constexpr auto kProtocolVersion = static_cast<std::uint16_t>(stormo::kProtocolVersion);
 
 /// The purpose of a connection: a Store session is refused at a rank's data port and vice versa.
-enum class Purpose : std::uint8_t { kStore = 1, kData = 2, kServer = 3, kRegister = 4 };
+enum class Purpose : std::uint8_t {
+  kStore = 1,
+  kData = 2,
+  kServer = 3,
+  kRegister = 4,
+  kMember = 5,
+};
 
 /// The identity of the client and of the peer that it expects. Authenticated as part of the
 /// transcript.

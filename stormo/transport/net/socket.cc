@@ -252,8 +252,9 @@ Status connect_outcome(int fd) {
   int error = 0;
   socklen_t length = sizeof error;
   if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno_error("connect");
-  if (error != 0) return io_error(std::strerror(error));
-  return {};
+  if (error == 0) return {};
+  errno = error;  // as after start_connect()
+  return io_error(std::strerror(error));
 }
 
 Status check_same_user(int fd) {
