@@ -1,7 +1,7 @@
 #include <stormo/membership/acceptor_link.h>
 
 #include <fmt/format.h>
-#include <stormo/membership/register_wire.h>
+#include <stormo/membership/acceptor/register_wire.h>
 #include <stormo/transport/call/reply.h>
 
 #include <chrono>

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <stormo/membership/acceptor/register_wire.h>
 #include <stormo/membership/random_id.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 
 namespace stormo::membership {
 namespace {
+
+static_assert(kMaxRecordBytes <= protocol::kMaxValueBytes && kMaxNameBytes <= kMaxJobBytes);
 
 constexpr int kLongestWaitMs = 1000;
 /// How long a proposer waits at most before it disturbs another one again: about the time of a

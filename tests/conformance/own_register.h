@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <stormo/base/temporary_folder.h>
+#include <stormo/membership/acceptor/register_server.h>
 #include <stormo/membership/quorum_register.h>
-#include <stormo/membership/register_server.h>
 
 #include "tests/conformance/register_conformance.h"
 

@@ -1,9 +1,9 @@
 // What proposers and acceptors of the membership register send each other, its records, and what an
 // etcd answers.
 #include <stormo/base/check.h>
+#include <stormo/membership/acceptor/register_wire.h>
 #include <stormo/membership/epoch_record.h>
 #include <stormo/membership/etcd_message.h>
-#include <stormo/membership/register_wire.h>
 #include <stormo/protocol/register/acceptor.h>
 #include <stormo/protocol/register/proposer.h>
 

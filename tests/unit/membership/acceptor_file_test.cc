@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include <stormo/base/temporary_folder.h>
-#include <stormo/membership/acceptor_file.h>
+#include <stormo/membership/acceptor/acceptor_file.h>
 
 namespace stormo::membership {
 namespace {

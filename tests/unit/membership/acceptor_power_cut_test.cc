@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include <stormo/base/temporary_folder.h>
-#include <stormo/membership/acceptor_file.h>
+#include <stormo/membership/acceptor/acceptor_file.h>
 
 #include "tests/unit/checkpoint/disk_log.h"
 

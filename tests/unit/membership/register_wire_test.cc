@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <stormo/membership/register_wire.h>
+#include <stormo/membership/acceptor/register_wire.h>
 
 namespace stormo::protocol {
 namespace {
@@ -44,7 +44,7 @@ TEST(RegisterWire, WhatNobodySendsIsRefused) {
     EXPECT_EQ(decoded(request).status().code(), Code::kCorrupt);
   }
   RegisterRequest large{.kind = Kind::kAccept, .ballot = {7, 9}, .value = kValue};
-  large.value.bytes.resize(membership::kMaxRecordBytes + 1);
+  large.value.bytes.resize(kMaxValueBytes + 1);
   EXPECT_EQ(decoded(large).status().code(), Code::kCorrupt);
   for (const AcceptorState& state :
        {AcceptorState{.promised = {1, 1}, .accepted = {2, 1}, .value = kValue},

@@ -5,7 +5,7 @@
 #include <string>
 
 #include <stormo/base/status.h>
-#include <stormo/membership/acceptor_file.h>
+#include <stormo/membership/acceptor/acceptor_file.h>
 #include <stormo/transport/net/port_range.h>
 #include <stormo/transport/net/secret.h>
 #include <stormo/transport/net/socket.h>

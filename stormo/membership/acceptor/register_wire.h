@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <string_view>
 
-#include <stormo/membership/epoch_record.h>
 #include <stormo/protocol/register/register_message.h>
 #include <stormo/transport/call/fields.h>
 
@@ -16,13 +15,14 @@ namespace stormo::protocol {
 inline constexpr std::string_view kRegisterProtocol = "register";
 /// Of ballots and versions; nobody counts so far.
 inline constexpr std::uint64_t kMaxCounter = std::uint64_t{1} << 62;
+inline constexpr std::size_t kMaxValueBytes = std::size_t{1} << 20;
 
 void fields(auto& visit, transport::Like<Ballot> auto& ballot) {
   visit("ballot", transport::within(ballot.counter, 0, kMaxCounter), ballot.proposer);
 }
 void fields(auto& visit, transport::Like<RegisterValue> auto& value) {
   visit("value", transport::within(value.version, 0, kMaxCounter), value.origin,
-        transport::at_most(membership::kMaxRecordBytes, value.bytes));
+        transport::at_most(kMaxValueBytes, value.bytes));
 }
 void fields(auto& visit, transport::Like<AcceptorState> auto& state) {
   visit("state of an acceptor", state.promised, state.accepted, state.value);
@@ -47,7 +47,8 @@ void fields(auto& visit, transport::Like<RegisterReply> auto& reply) {
 
 namespace stormo::membership {
 
+inline constexpr std::size_t kMaxJobBytes = 256;  ///< of the name of a job
 /// The longest body of a frame, and the longest file of an acceptor.
-inline constexpr std::size_t kMaxRegisterBytes = kMaxRecordBytes + 4096;
+inline constexpr std::size_t kMaxRegisterBytes = protocol::kMaxValueBytes + 4096;
 
 }  // namespace stormo::membership

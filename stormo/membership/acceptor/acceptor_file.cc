@@ -1,9 +1,9 @@
-#include <stormo/membership/acceptor_file.h>
+#include <stormo/membership/acceptor/acceptor_file.h>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stormo/base/file.h>
-#include <stormo/membership/register_wire.h>
+#include <stormo/membership/acceptor/register_wire.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ std::string AcceptorName::text() const {
 }
 
 void fields(auto& visit, transport::Like<AcceptorName> auto& name) {
-  visit("acceptor", transport::at_most(kMaxNameBytes, name.job), name.index, name.count);
+  visit("acceptor", transport::at_most(kMaxJobBytes, name.job), name.index, name.count);
 }
 
 namespace {
@@ -102,7 +102,7 @@ Status AcceptorFile::lock() {
 }
 
 Result<AcceptorFile> AcceptorFile::create(const std::string& folder, const AcceptorName& name) {
-  if (name.job.empty() || name.job.size() > kMaxNameBytes || name.index < 0 ||
+  if (name.job.empty() || name.job.size() > kMaxJobBytes || name.index < 0 ||
       name.index >= name.count) {
     return invalid_argument(fmt::format("there is no {}", name.text()));
   }

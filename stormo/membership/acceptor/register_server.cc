@@ -1,8 +1,8 @@
-#include <stormo/membership/register_server.h>
+#include <stormo/membership/acceptor/register_server.h>
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <stormo/membership/register_wire.h>
+#include <stormo/membership/acceptor/register_wire.h>
 #include <stormo/protocol/register/acceptor.h>
 #include <stormo/transport/call/frame_connection.h>
 #include <stormo/transport/call/loop_thread.h>
