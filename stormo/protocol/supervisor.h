@@ -8,6 +8,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/ids.h>
+#include <stormo/protocol/elastic/loss_history.h>
 
 namespace stormo::protocol {
 
@@ -29,6 +30,11 @@ struct Signalled {
   int signal = 0;
   std::string why{};  ///< the cause, if its host knows it; may be empty
 };
+/// What StartRank has asked for was not possible.
+struct NotStarted {
+  Rank rank = 0;
+  std::string why;
+};
 /// The Store's first-cause key was set: "rank 1: all_reduce #9: ...".
 struct FailureReported {
   std::string text;
@@ -46,8 +52,8 @@ struct HostLost {
 struct AllHeard {};
 /// Time has passed.
 struct Tick {};
-using JobEvent =
-    std::variant<Started, Exited, Signalled, FailureReported, UserSignal, HostLost, AllHeard, Tick>;
+using JobEvent = std::variant<Started, NotStarted, Exited, Signalled, FailureReported, UserSignal,
+                              HostLost, AllHeard, Tick>;
 
 /// The actions of the launcher: a JobAction is one of these.
 struct SignalAll {
@@ -62,9 +68,25 @@ struct JobDone {
 /// A rank that may be lost is lost; the job goes on.
 struct RankLost {
   std::string text;  ///< "rank 2 (host a, pid 4711) killed by signal 9 (SIGKILL)"
+  /// Until it is started again, if it is, and has to wait.
+  Duration wait = Duration::zero();
   bool operator==(const RankLost&) const = default;
 };
-using JobAction = std::variant<SignalAll, RankLost, JobDone>;
+/// A lost rank is to be started again where it was. Started or NotStarted is the answer.
+struct StartRank {
+  Rank rank = 0;
+  int incarnation = 0;  ///< which start of it this is: 2 after the first loss
+  bool operator==(const StartRank&) const = default;
+};
+/// It was started.
+struct RankStarted {
+  Rank rank = 0;
+  int incarnation = 0;
+  int pid = 0;
+  std::string text;  ///< "rank 2 (host a, pid 4790) is started again"
+  bool operator==(const RankStarted&) const = default;
+};
+using JobAction = std::variant<SignalAll, RankLost, StartRank, RankStarted, JobDone>;
 
 /// Where a rank runs, for reports.
 struct RankPlace {
@@ -91,6 +113,12 @@ struct RankPlace {
 /// other ranks have ended well, they have `follow` to end, too; then they are ended. Where all
 /// ranks may be lost, that time begins when one has ended well, and rank 0, or all others, have
 /// ended.
+///
+/// With `replaces` such a rank is started again, also the last one of those that stand in for each
+/// other. One that is lost more often than LossHistory lets pass has to wait, and is started again
+/// only if another one lives meanwhile: so a program that always fails ends. There is no start of a
+/// rank that has exited with 2 or whose host is lost, and none after a rank has ended well, or as
+/// interrupted, after a signal of the user, or after a failure.
 class Supervisor {
  public:
   struct Options {
@@ -107,6 +135,7 @@ class Supervisor {
     /// Rank 0 says why it fails, also when another rank is the cause. Then the report of the job
     /// does not say it again.
     bool rank_0_reports = false;
+    bool replaces = false;  ///< ranks that may be lost are started again
   };
 
   Supervisor(std::vector<RankPlace> places, Options options);
@@ -131,12 +160,19 @@ class Supervisor {
     std::optional<int> code{};
     std::optional<int> signal{};
     std::string why{};
+    int incarnation = 1;
+    bool is_starting = false;               ///< after a loss, and not yet Started
+    std::optional<TimePoint> returns_at{};  ///< gone, and to be started again
+    std::string unstarted{};                ///< why it could not be
   };
+  static constexpr int kConfiguration = 2, kSignalBase = 128;  ///< exit codes
 
   void excuse_frozen();
-  void take(const Exited& e);
-  void take(const Signalled& e);
-  void take(const HostLost& e);
+  void take(const Started& e);
+  void take(const NotStarted& e, TimePoint now);
+  void take(const Exited& e, TimePoint now);
+  void take(const Signalled& e, TimePoint now);
+  void take(const HostLost& e, TimePoint now);
   void take_user_signal(int signal, std::vector<JobAction>& actions);
   void advance(TimePoint now, std::vector<JobAction>& actions);
   void finish(std::vector<JobAction>& actions);
@@ -146,9 +182,14 @@ class Supervisor {
   void follow_needed(TimePoint now, std::vector<JobAction>& actions);
   bool valid(Rank r) const { return r >= 0 && r < static_cast<int>(members_.size()); }
   bool explained() const;
-  void note_end(Rank rank);
+  void note_end(Rank rank, TimePoint now);
+  bool replaces() const;
+  void plan_return(Rank rank, TimePoint now);
+  void start_again(TimePoint now, std::vector<JobAction>& actions);
+  static bool is_crash(int signal);
+  static std::optional<int> interruption(int code);
   bool is_failure(const Member& m) const;
-  bool is_dispensable(const Member& m) const;
+  bool is_dispensable(const Member& m, TimePoint now) const;
   Member* open_member(Rank rank);
   int exit_code() const;
   std::string report() const;
@@ -173,7 +214,8 @@ class Supervisor {
   std::optional<std::string> report_text_;
   std::optional<Rank> report_rank_;
   std::optional<HostLost> lost_host_;
-  std::vector<RankLost> losses_;  ///< not yet told
+  LossHistory history_{LossHistory::Limits{}};
+  std::vector<JobAction> news_;  ///< of ranks that were lost and started, not yet told
 };
 
 /// Part of the failure text in the Store for a rank whose connection has ended without goodbye.

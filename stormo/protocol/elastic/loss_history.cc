@@ -9,18 +9,18 @@ void LossHistory::note(std::string_view identity, TimePoint now) {
   losses_.push_back({.identity = std::string(identity), .at = now});
 }
 
-bool LossHistory::may_return(std::string_view identity, TimePoint now) const {
+TimePoint LossHistory::returns_at(std::string_view identity, TimePoint now) const {
   int count = 0;
-  TimePoint last{};
+  TimePoint last = TimePoint::min();
   for (const Loss& loss : losses_) {
     if (loss.identity != identity || now - loss.at > limits_.window) continue;
     ++count;
     last = loss.at;
   }
-  if (count <= limits_.free_losses) return true;
+  if (count <= limits_.free_losses) return last;
   Duration wait = limits_.shortest;
   for (int i = limits_.free_losses + 1; i < count && wait < limits_.longest; ++i) wait *= 2;
-  return now - last >= std::min(wait, limits_.longest);
+  return last + std::min(wait, limits_.longest);
 }
 
 }  // namespace stormo::protocol

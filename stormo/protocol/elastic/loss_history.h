@@ -20,7 +20,11 @@ class LossHistory {
   explicit LossHistory(Limits limits) : limits_(limits) {}
 
   void note(std::string_view identity, TimePoint now);
-  bool may_return(std::string_view identity, TimePoint now) const;
+  /// When it may come back. Of one that need not wait a time that has passed.
+  TimePoint returns_at(std::string_view identity, TimePoint now) const;
+  bool may_return(std::string_view identity, TimePoint now) const {
+    return now >= returns_at(identity, now);
+  }
 
  private:
   struct Loss {

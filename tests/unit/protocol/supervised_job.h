@@ -42,6 +42,8 @@ struct Job {
     for (const JobAction& a : actions) {
       if (const auto* s = std::get_if<SignalAll>(&a)) signals.push_back(s->signal);
       if (const auto* l = std::get_if<RankLost>(&a)) lost.push_back(l->text);
+      if (const auto* s = std::get_if<StartRank>(&a)) starts.push_back(*s);
+      if (const auto* s = std::get_if<RankStarted>(&a)) started.push_back(s->text);
       if (const auto* d = std::get_if<JobDone>(&a)) {
         ++times_done;
         done = *d;
@@ -54,6 +56,8 @@ struct Job {
   Supervisor supervisor;
   std::vector<int> signals;
   std::vector<std::string> lost;
+  std::vector<StartRank> starts;
+  std::vector<std::string> started;
   std::optional<JobDone> done;
   int times_done = 0;
 };
