@@ -37,6 +37,9 @@ class Agent final : public RankListener {
   }
 
   void on_started(Rank rank, pid_t pid) override { tell({AgentEvent::kStarted, rank, pid, {}}); }
+  void on_not_started(Rank rank, const Status& why) override {
+    tell({AgentEvent::kNotStarted, rank, 0, why.message()});
+  }
   void on_output(Rank rank, Stream stream, std::string_view bytes) override {
     tell({AgentEvent::kOutput, rank, number(stream), std::string(bytes)});
   }
@@ -81,10 +84,12 @@ class Agent final : public RankListener {
   void take(std::string_view message) {
     if (guard_) {
       if (const Status status = start(message); !status.ok()) refuse(status);
-    } else if (const auto order = transport::decode<SignalOrder>("agent", message); !order.ok()) {
+    } else if (const auto order = transport::decode<AgentOrder>("agent", message); !order.ok()) {
       refuse(order.status());
+    } else if (ranks_ && order->task == AgentTask::kStart) {
+      ranks_->start_again(order->rank, order->value);
     } else if (ranks_) {
-      ranks_->send_signal(order->signal);
+      ranks_->send_signal(order->value);
     }
   }
 

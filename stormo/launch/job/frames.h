@@ -14,14 +14,15 @@ namespace stormo::launch {
 
 /// Values are wire format: append only.
 enum class AgentEvent : std::uint8_t {
-  kHello = 1,      ///< payload: version
-  kStarted = 2,    ///< value: pid
-  kOutput = 3,     ///< value: 1 or 2
-  kClosed = 4,     ///< value: 1 or 2
-  kExited = 5,     ///< value: exit status
-  kSignalled = 6,  ///< value: signal; payload: the cause, if the host knows it
-  kMessage = 7,    ///< payload: text
-  kRefused = 8,    ///< payload: why nothing was started
+  kHello = 1,       ///< payload: version
+  kStarted = 2,     ///< value: pid
+  kOutput = 3,      ///< value: 1 or 2
+  kClosed = 4,      ///< value: 1 or 2
+  kExited = 5,      ///< value: exit status
+  kSignalled = 6,   ///< value: signal; payload: the cause, if the host knows it
+  kMessage = 7,     ///< payload: text
+  kRefused = 8,     ///< payload: why nothing was started
+  kNotStarted = 9,  ///< payload: why the rank was not started again
 };
 
 /// A message of an agent to the launcher.
@@ -34,7 +35,7 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 void fields(auto& visit, transport::Like<Frame> auto& frame) {
-  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kRefused),
+  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kNotStarted),
         frame.rank, frame.value, transport::at_most(Frame::kMaxPayload, frame.payload));
 }
 /// As it is sent. A hello is a line of text, so that any version reads it.
@@ -55,12 +56,24 @@ class FrameReader {
   transport::FrameSplitter frames_{"agent", Frame::kMaxPayload + 64};
 };
 
-/// What the launcher tells an agent after the HostJob.
-struct SignalOrder {
-  std::int32_t signal = 0;
+/// Values are wire format: append only.
+enum class AgentTask : std::uint8_t {
+  kSignal = 1,  ///< value: the signal for all ranks of the host
+  kStart = 2,   ///< value: the incarnation of `rank`, which is started again
 };
-void fields(auto& visit, transport::Like<SignalOrder> auto& order) {
-  visit("signal", transport::within(order.signal, 1, 64));
+
+/// What the launcher tells an agent after the HostJob.
+struct AgentOrder {
+  AgentTask task = AgentTask::kSignal;
+  std::int32_t value = 0;
+  Rank rank = 0;
+  bool operator==(const AgentOrder&) const = default;
+};
+void fields(auto& visit, transport::Like<AgentOrder> auto& order) {
+  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kStart), order.value,
+        order.rank);
+  const bool is_signal = order.task == AgentTask::kSignal;
+  visit.require(order.value >= 1 && (!is_signal || order.value <= 64), "not a signal or start");
 }
 
 }  // namespace stormo::launch

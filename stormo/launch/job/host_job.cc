@@ -45,7 +45,7 @@ Result<HostJob> decode_host_job(std::string_view bytes) {
 }
 
 std::vector<std::string> rank_environment(const HostJob& job, int local_rank, const Cpus& cpus,
-                                          int secret_fd) {
+                                          int secret_fd, int incarnation) {
   std::vector<std::string> out = job.environment;
   const auto set = [&](std::string_view name, const auto& value) {
     std::erase_if(out, [&](const std::string& e) { return name_of(e) == name; });
@@ -64,6 +64,11 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   set("STORMO_STORE", job.store.text);
   set("STORMO_HEARTBEAT", heartbeat_text(job.heartbeat_timeout));
   if (secret_fd >= 0) set("STORMO_SECRET_FD", secret_fd);
+  if (!job.name.empty()) {
+    set("STORMO_JOB", job.name);
+    set("STORMO_REGISTER", job.register_address);
+    set("STORMO_INCARNATION", incarnation);
+  }
   if (!job.interface.empty()) set("STORMO_INTERFACE", job.interface);
   if (job.ports.first != 0)
     set("STORMO_PORTS", fmt::format("{}-{}", job.ports.first, job.ports.last));

@@ -29,6 +29,8 @@ struct HostJob {
   int size = 1;
   Rank first_rank = 0;
   int local_size = 1;
+  std::string name;              ///< of an elastic job; empty: it is none
+  std::string register_address;  ///< of an elastic job
   transport::StoreAddress store;
   transport::Secret secret;
   std::string interface;
@@ -42,13 +44,14 @@ void fields(auto& visit, transport::Like<HostJob> auto& job) {
   std::string secret = job.secret.empty() ? "" : job.secret.to_hex();
   visit("job description", job.program, job.forks, job.directory, job.environment, job.host,
         job.cross_rank, job.cross_size, transport::within(job.size, 1, kMaxRanks), job.first_rank,
-        transport::within(job.local_size, 1, kMaxRanks), job.store.text, secret, job.interface,
-        job.ports.first, job.ports.last, job.heartbeat_timeout,
-        transport::within(job.bind, BindPolicy::kAuto, BindPolicy::kNone));
+        transport::within(job.local_size, 1, kMaxRanks), job.name, job.register_address,
+        job.store.text, secret, job.interface, job.ports.first, job.ports.last,
+        job.heartbeat_timeout, transport::within(job.bind, BindPolicy::kAuto, BindPolicy::kNone));
   visit.require(!job.program.empty() && job.first_rank >= 0 &&
                     job.first_rank <= job.size - job.local_size && job.cross_rank >= 0 &&
                     job.cross_rank < job.cross_size,
                 "ranks out of bounds");
+  visit.require(job.name.empty() == job.register_address.empty(), "half of an elastic job");
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(job)>>) {
     Result<transport::Secret> given = transport::Secret::from_hex(secret);
     visit.require(secret.empty() || given.ok(), "not a secret");
@@ -66,9 +69,10 @@ Result<HostJob> decode_host_job(std::string_view bytes);
 Result<int> given_threads(const std::vector<std::string>& environment);
 
 /// The environment of local rank `local_rank`. `secret_fd` < 0: no secret. The number of threads is
-/// taken from the environment, else computed from `cpus`.
+/// taken from the environment, else computed from `cpus`. `incarnation`: which start of this rank
+/// it is, of an elastic job.
 std::vector<std::string> rank_environment(const HostJob& job, int local_rank, const Cpus& cpus,
-                                          int secret_fd);
+                                          int secret_fd, int incarnation = 1);
 
 /// Whether the ranks of the host are forked from one loaded program. Not where libraries choose the
 /// cores of threads when they are loaded, of those that the process then has.

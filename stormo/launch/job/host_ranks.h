@@ -6,6 +6,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/ids.h>
+#include <stormo/base/status.h>
 #include <stormo/launch/process/output.h>
 
 namespace stormo::launch {
@@ -15,6 +16,7 @@ class RankListener {
  public:
   virtual ~RankListener() = default;
   virtual void on_started(Rank rank, pid_t pid) = 0;
+  virtual void on_not_started(Rank rank, const Status& why) = 0;
   virtual void on_output(Rank rank, Stream stream, std::string_view bytes) = 0;
   virtual void on_output_end(Rank rank, Stream stream) = 0;
   virtual void on_exited(Rank rank, int code) = 0;
@@ -32,6 +34,9 @@ class HostRanks {
   virtual ~HostRanks() = default;
   /// Sends a signal to every process of the host's ranks, including their children.
   virtual void send_signal(int signal) = 0;
+  /// Starts a rank whose process has ended again, of an elastic job; on_started() or
+  /// on_not_started() is called, at once or later.
+  virtual void start_again(Rank rank, int incarnation) = 0;
   /// Stops reading the output of the ranks, until called with false.
   virtual void pause_output(bool paused) = 0;
   /// When to call tick() if no event comes before; TimePoint::max(): never.

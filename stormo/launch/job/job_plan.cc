@@ -49,6 +49,22 @@ std::vector<std::string> rank_variables(const LaunchOptions& options,
   return out;
 }
 
+/// What `options` and its share say of a host.
+HostJob host_job(const LaunchOptions& options, const HostShare& share) {
+  HostJob job;
+  job.program = options.program;
+  job.forks = options.forks;
+  job.host = share.name == "localhost" ? own_host_name() : share.name;
+  job.first_rank = share.first_rank;
+  job.local_size = share.ranks;
+  job.interface = options.interface;
+  job.ports = options.ports;
+  job.heartbeat_timeout = options.heartbeat_timeout;
+  job.bind = options.bind;
+  job.rank0_inherits_output = options.output == OutputMode::kRaw;
+  return job;
+}
+
 void check_program(const LaunchOptions& options, const std::vector<HostShare>& shares,
                    const std::vector<std::string>& environment, Requirements& require) {
   if (options.program.empty()) return require(false, "no program to run; write it after --");
@@ -82,7 +98,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   check_variables(rank_variables(options, environment), require);
 
   JobPlan plan;
-  plan.may_be_lost = options.may_be_lost;
+  plan.elastic = options.elastic;
   std::vector<std::string> names;
   std::string agent;
   for (const HostShare& share : shares) {
@@ -99,33 +115,24 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   }
   plan.listen = "unix:";
   if (shares.size() > 1 || (shares.size() == 1 && !is_this_host(shares.front().name))) {
-    const std::string address = take(launcher_address(options.interface, names), require);
-    plan.listen = "tcp:" + transport::to_string(transport::HostPort{address, 0});
+    plan.address = take(launcher_address(options.interface, names), require);
+    plan.listen = "tcp:" + transport::to_string(transport::HostPort{plan.address, 0});
   } else if (!options.interface.empty()) {
     take(choose_interface(options.interface), require);
   }
   STORMO_RETURN_IF_ERROR(require.status());
+  plan.may_be_lost = plan.elastic ? RanksToLose{.count = plan.ranks} : options.may_be_lost;
 
   std::error_code error;
   const std::string directory = std::filesystem::current_path(error).string();
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const bool here = plan.shells[i].empty();
-    HostJob job;
-    job.program = options.program;
-    job.forks = options.forks;
+    HostJob job = host_job(options, shares[i]);
     job.directory = directory.empty() ? "/" : directory;
     job.environment = rank_variables(options, here ? environment : portable(environment));
-    job.host = shares[i].name == "localhost" ? own_host_name() : shares[i].name;
     job.cross_rank = static_cast<int>(i);
     job.cross_size = static_cast<int>(shares.size());
     job.size = plan.ranks;
-    job.first_rank = shares[i].first_rank;
-    job.local_size = shares[i].ranks;
-    job.interface = options.interface;
-    job.ports = options.ports;
-    job.heartbeat_timeout = options.heartbeat_timeout;
-    job.bind = options.bind;
-    job.rank0_inherits_output = options.output == OutputMode::kRaw;
     plan.hosts.push_back(std::move(job));
   }
   return plan;

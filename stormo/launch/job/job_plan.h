@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,10 @@ struct JobPlan {
   std::vector<HostJob> hosts;                    ///< without store and secret, which are set later
   std::vector<std::vector<std::string>> shells;  ///< per host; empty: this one
   std::string listen;                            ///< for the Store
+  std::string address = "127.0.0.1";             ///< by which all ranks reach this machine
   int ranks = 0;
   RanksToLose may_be_lost;
+  std::optional<Elastic> elastic;
 };
 
 /// `environment` is that of the launcher. The failure lists all errors.

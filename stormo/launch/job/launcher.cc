@@ -14,6 +14,7 @@
 #include <stormo/base/printable.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/job/job_plan.h>
+#include <stormo/launch/job/job_register.h>
 #include <stormo/launch/job/local_ranks.h>
 #include <stormo/launch/job/remote_host.h>
 #include <stormo/launch/process/descriptors.h>
@@ -30,6 +31,8 @@ using nlohmann::json;
 constexpr Duration kEndTime = std::chrono::seconds(1);
 /// Refused connections that are shown one by one; a flood must not bury the ranks' output.
 constexpr int kShownRefusals = 100;
+/// Losses that are listed again at the end.
+constexpr std::size_t kShownLosses = 32;
 /// Exit code of a job that ended well but could not say all it had to.
 constexpr int kOutputLost = 1;
 constexpr int kSignalBase = 128;
@@ -48,13 +51,16 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
   for (int i = 0; i < lost.count; ++i) {
     protocol::RankPlace& place = out.at(static_cast<std::size_t>(lost.first + i));
     place.may_be_lost = true;
-    if (lost.servers > 0) place.stands_in = i < lost.count - lost.servers ? kWorkers : kServers;
+    if (lost.servers > 0 || plan.elastic)
+      place.stands_in = i < lost.count - lost.servers ? kWorkers : kServers;
   }
   return out;
 }
 
 DescriptorUse use_of(const JobPlan& plan) {
-  DescriptorUse use{.ranks = plan.ranks, .serves_store = true};
+  DescriptorUse use{.ranks = plan.ranks,
+                    .serves_store = true,
+                    .serves_register = plan.elastic && plan.elastic->register_address.empty()};
   for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
     const bool here = plan.shells[i].empty();
     use.local_ranks += here ? plan.hosts[i].local_size : 0;
@@ -80,11 +86,16 @@ class RunningJob final : public RankListener {
         plan_(std::move(plan)),
         loaded_(options.loaded.get()),
         output_(loop, options.output, plan_.may_be_lost.count > 0 && plan_.may_be_lost.first == 0),
-        supervisor_(places_of(plan_), {.rank_0_reports = options.rank_0_reports}) {}
+        supervisor_(places_of(plan_), {.rank_0_reports = options.rank_0_reports,
+                                       .replaces = plan_.elastic && plan_.elastic->replaces}) {}
 
   Result<Ending> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);
 
   void on_started(Rank rank, pid_t pid) override { tell(protocol::Started{rank, pid}); }
+  void on_not_started(Rank rank, const Status& why) override {
+    if (why.code() == Code::kInterrupted) take_signals();
+    tell(protocol::NotStarted{rank, why.message()});
+  }
   void on_output(Rank rank, Stream stream, std::string_view bytes) override {
     output_.write(rank, stream, bytes);
   }
@@ -107,11 +118,17 @@ class RunningJob final : public RankListener {
 
  private:
   Status start_store();
+  Status start_register();
   Status start_hosts(std::vector<std::optional<Guard>> guards);
   Status wait_until_done();
   void tell(const protocol::JobEvent& event);
+  void start_again(const protocol::StartRank& start);
+  void note(const protocol::RankLost& lost);
+  void note(const protocol::RankStarted& started);
+  void take_signals();
   void take_signal(int signal);
   void refused(std::string_view text);
+  void say_lost();
   void end();
   Status drain();
 
@@ -122,8 +139,10 @@ class RunningJob final : public RankListener {
   JobOutput output_;
   protocol::Supervisor supervisor_;
   RealClock clock_;
+  SignalReader* signals_ = nullptr;
   std::vector<std::unique_ptr<HostRanks>> hosts_;
   std::unique_ptr<transport::StoreServer> store_;
+  std::unique_ptr<JobRegister> register_;  ///< of an elastic job that has its own
   std::optional<protocol::JobDone> done_;
   std::vector<std::string> lost_;  ///< ranks without which the job went on
   int refusals_ = 0;
@@ -133,10 +152,10 @@ class RunningJob final : public RankListener {
 };
 
 Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals) {
-  STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [&] {
-    while (const int signal = signals.next()) take_signal(signal);
-  }));
+  signals_ = &signals;
+  STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [this] { take_signals(); }));
   STORMO_RETURN_IF_ERROR(start_store());
+  if (plan_.elastic) STORMO_RETURN_IF_ERROR(start_register());
   output_.record(to_line({{"event", "start"},
                           {"ranks", plan_.ranks},
                           {"hosts", plan_.hosts.size()},
@@ -152,10 +171,7 @@ Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalR
   end();
   if (!status.ok() && status.code() != Code::kInterrupted) return status;
   if (!done_->report.empty()) output_.message(done_->report);
-  if (!lost_.empty())
-    output_.message(fmt::format("{} of {} ranks {} lost before the end:\n  {}", lost_.size(),
-                                plan_.ranks, lost_.size() == 1 ? "was" : "were",
-                                fmt::join(lost_, "\n  ")));
+  say_lost();
   const auto exit_code = [&] {
     return done_->exit_code == 0 && output_.lost() ? kOutputLost : done_->exit_code;
   };
@@ -165,6 +181,25 @@ Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalR
                           {"lost", lost_}}));
   STORMO_RETURN_IF_ERROR(drain());
   return Ending{exit_code(), done_->report, rank_0_exited_};
+}
+
+void RunningJob::say_lost() {
+  if (lost_.empty()) return;
+  const std::string how_many =
+      plan_.elastic
+          ? fmt::format("ranks were lost {} before the end",
+                        lost_.size() == 1 ? "once" : fmt::format("{} times", lost_.size()))
+          : fmt::format("{} of {} ranks {} lost before the end", lost_.size(), plan_.ranks,
+                        lost_.size() == 1 ? "was" : "were");
+  const auto shown = std::min(lost_.size(), kShownLosses);
+  const auto end = lost_.begin() + static_cast<std::ptrdiff_t>(shown);
+  std::string text = fmt::format("{}:\n  {}", how_many, fmt::join(lost_.begin(), end, "\n  "));
+  if (shown < lost_.size()) text += fmt::format("\n  and {} more", lost_.size() - shown);
+  output_.message(text);
+}
+
+void RunningJob::take_signals() {
+  while (const int signal = signals_->next()) take_signal(signal);
 }
 
 void RunningJob::take_signal(int signal) {
@@ -217,6 +252,27 @@ Status RunningJob::start_store() {
   return {};
 }
 
+Status RunningJob::start_register() {
+  const std::string name = random_job_name();
+  std::string address = plan_.elastic->register_address;
+  if (address.empty()) {
+    STORMO_ASSIGN_OR_RETURN(register_,
+                            JobRegister::start({.job = name,
+                                                .host = plan_.address,
+                                                .ports = plan_.hosts.front().ports,
+                                                .secret = plan_.hosts.front().secret,
+                                                .on_event = [this](const std::string& line) {
+                                                  loop_.post([this, line] { refused(line); });
+                                                }}));
+    address = register_->address();
+  }
+  for (HostJob& h : plan_.hosts) {
+    h.name = name;
+    h.register_address = address;
+  }
+  return {};
+}
+
 Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
   const std::vector<std::string> environment = own_environment();
   for (std::size_t i = 0; i < plan_.hosts.size(); ++i) {
@@ -230,7 +286,7 @@ Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
       hosts_.push_back(std::move(ranks));
     }
   }
-  if (loaded_ != nullptr) loaded_->end();
+  if (loaded_ != nullptr && !plan_.elastic) loaded_->end();
   return {};
 }
 
@@ -254,15 +310,44 @@ void RunningJob::tell(const protocol::JobEvent& event) {
     if (const auto* signal = std::get_if<protocol::SignalAll>(&action)) {
       for (const auto& host : hosts_) host->send_signal(signal->signal);
     } else if (const auto* lost = std::get_if<protocol::RankLost>(&action)) {
-      output_.record(to_line({{"event", "lost"}, {"what", lost->text}}));
-      output_.message(lost->text + "; the job goes on without it");
-      lost_.push_back(lost->text);
+      note(*lost);
+    } else if (const auto* start = std::get_if<protocol::StartRank>(&action)) {
+      start_again(*start);
+    } else if (const auto* started = std::get_if<protocol::RankStarted>(&action)) {
+      note(*started);
     } else {
       done_ = std::get<protocol::JobDone>(action);
     }
   }
   if (!store_ || !supervisor_.lingers() || std::exchange(asked_store_, true)) return;
   store_->when_deserted([this] { loop_.post([this] { tell(protocol::AllHeard{}); }); });
+}
+
+void RunningJob::start_again(const protocol::StartRank& start) {
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    const Rank local = start.rank - plan_.hosts[i].first_rank;
+    if (local < 0 || local >= plan_.hosts[i].local_size) continue;
+    hosts_[i]->start_again(start.rank, start.incarnation);
+  }
+}
+
+void RunningJob::note(const protocol::RankLost& lost) {
+  output_.record(to_line({{"event", "lost"}, {"what", lost.text}}));
+  std::string text = lost.text + "; the job goes on without it";
+  if (lost.wait > Duration::zero()) {
+    text += fmt::format(", and starts it again in {} s",
+                        std::chrono::ceil<std::chrono::seconds>(lost.wait).count());
+  }
+  output_.message(text);
+  lost_.push_back(lost.text);
+}
+
+void RunningJob::note(const protocol::RankStarted& started) {
+  output_.record(to_line({{"event", "started_again"},
+                          {"rank", started.rank},
+                          {"pid", started.pid},
+                          {"incarnation", started.incarnation}}));
+  output_.message(started.text);
 }
 
 void RunningJob::refused(std::string_view text) {
@@ -275,8 +360,10 @@ void RunningJob::end() {
   const Deadline by = Deadline::after(kEndTime);
   for (const auto& host : hosts_) host->end(by);
   hosts_.clear();
+  if (loaded_ != nullptr) loaded_->end();
   store_.reset();
-  // Refusals that the Store's thread has posted but this one has not yet shown.
+  register_.reset();
+  // Refusals that other threads have posted but this one has not yet shown.
   (void)loop_.run_once(Deadline::at(clock_.now()));
   output_.end_lines();
 }

@@ -32,11 +32,24 @@ struct RanksToLose {
   int servers = 0;
 };
 
+/// A job whose ranks stand in for each other: it goes on while one of them lives, and ends when one
+/// has ended well (docs/adr/0036-elastic-training.md). Each finds who is in it by its membership
+/// register, whose address is in STORMO_REGISTER.
+struct Elastic {
+  /// As membership::open_register() takes it; the caller has asked it whether it does. Empty: the
+  /// launcher has a register for this job, which ends with it.
+  std::string register_address;
+  /// A lost rank is started again where it was, with its number of starts in STORMO_INCARNATION, by
+  /// the rules of protocol::Supervisor.
+  bool replaces = true;
+};
+
 /// The program to start, the hosts, and how output is shown.
 struct LaunchOptions {
   std::vector<std::string> program;  ///< looked up in PATH, then its arguments
   bool forks = false;  ///< its main() calls serve_forks(): each host loads it once (fork_server.h)
-  /// Has loaded it on this host, and is ended when the ranks are started; null: it is not loaded.
+  /// Has loaded it on this host, and is ended when the ranks are started, of an elastic job with
+  /// the job; null: it is not loaded.
   std::shared_ptr<ForkServer> loaded;
   std::optional<int> ranks;  ///< empty: every slot of `hosts`
   std::string hosts;         ///< "a:2,b:2"; empty: all ranks on this host
@@ -48,8 +61,9 @@ struct LaunchOptions {
   std::vector<std::pair<std::string, std::string>> environment;  ///< added for every rank
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   RanksToLose may_be_lost;
-  EndListener on_end;           ///< called when the job has ended
-  bool rank_0_reports = false;  ///< see protocol::Supervisor::Options
+  std::optional<Elastic> elastic;  ///< then all ranks may be lost
+  EndListener on_end;              ///< called when the job has ended
+  bool rank_0_reports = false;     ///< see protocol::Supervisor::Options
 };
 
 /// Runs the job; blocks until its end and returns the exit code for the calling program: 0, 1, 2,

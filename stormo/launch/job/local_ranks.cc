@@ -24,6 +24,8 @@ namespace {
 
 /// Read per wake-up and stream: enough for speed, little enough that no rank starves the others.
 constexpr std::size_t kReadBytes = 64 * 1024;
+/// A pipe is empty after these, unless somebody still writes to it.
+constexpr int kReadsOfPipe = 16;
 /// For the kernel to take killed ranks apart.
 constexpr Duration kDying = std::chrono::seconds(1);
 
@@ -70,50 +72,102 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
   }
   STORMO_RETURN_IF_ERROR(provide_descriptors(
       {.local_ranks = job.local_size, .ranks = job.size, .sockets = sockets_of(job)}));
-  std::unique_ptr<LocalRanks> ranks(new LocalRanks(loop, orphans, std::move(guard), listener));
-  ranks->host_ = job.host;
-  std::erase_if(job.environment, [](const auto& e) { return e.starts_with("STORMO_JOB="); });
-  job.environment.push_back(ranks->guard_.mark());
-  Child common;
-  STORMO_ASSIGN_OR_RETURN(common.file,
-                          find_program(job.program.front(), value_of(job.environment, "PATH")));
-  common.argv = job.program;
-  common.group = ranks->guard_.group();
-
-  Descriptor secret;
-  if (!job.secret.empty()) {
-    STORMO_ASSIGN_OR_RETURN(secret, make_secret_file(job.secret));
-    common.inherited = secret.get();
+  std::unique_ptr<LocalRanks> ranks(
+      new LocalRanks(loop, orphans, std::move(job), std::move(guard), listener));
+  STORMO_RETURN_IF_ERROR(ranks->prepare(loaded));
+  const HostJob& of = ranks->job_;
+  for (int local_rank = 0; local_rank < of.local_size; ++local_rank) {
+    STORMO_RETURN_IF_ERROR(
+        ranks->start_rank(local_rank, 1)
+            .within(fmt::format("rank {} on host {}", of.first_rank + local_rank, of.host)));
   }
-  const Cpus cpus = read_cpus();
-  // ranks of several hosts have as many threads on each
-  STORMO_ASSIGN_OR_RETURN(const int given, given_threads(job.environment));
-  if (job.cross_size == 1 && given == 0) {
-    const LoadedThreads beside = threads_beside_others(cpus, job.local_size);
-    job.environment.push_back(fmt::format("STORMO_THREADS={}", beside.threads));
-    if (!beside.note.empty()) listener.on_message(job.host, beside.note);
+  if (const std::string note = oversubscription_note(ranks->cpus_, of.local_size); !note.empty())
+    listener.on_message(of.host, note);
+  if (of.name.empty()) {  // nothing is started again
+    ranks->server_ = nullptr;
+    ranks->own_server_.reset();
+    ranks->secret_.reset();
+  } else if (ranks->server_ != nullptr) {
+    LocalRanks* const self = ranks.get();
+    STORMO_RETURN_IF_ERROR(
+        loop.watch_readable(self->server_->descriptor(), [self] { self->end_server(); }));
   }
-  std::unique_ptr<ForkServer> own;
-  if (loaded == nullptr && loads_program_once(job))
-    own = load_program(job, common.file, common.group, cpus);
-  ForkServer* const server = own != nullptr ? own.get() : loaded;
-  for (int local_rank = 0; local_rank < job.local_size; ++local_rank)
-    STORMO_RETURN_IF_ERROR(ranks->start_rank(job, local_rank, common, cpus, secret.get(), server));
-  if (const std::string note = oversubscription_note(cpus, job.local_size); !note.empty())
-    listener.on_message(job.host, note);
   return ranks;
 }
 
-Status LocalRanks::start_rank(const HostJob& job, int local_rank, const Child& common,
-                              const Cpus& cpus, int secret_fd, ForkServer* server) {
-  const Rank rank = job.first_rank + local_rank;
-  Child child = common;
-  child.environment = rank_environment(job, local_rank, cpus, secret_fd);
-  child.cpus = bind_ranks(cpus, job.local_size, job.bind)[static_cast<std::size_t>(local_rank)];
+/// What all ranks have in common, also those that are started again.
+Status LocalRanks::prepare(ForkServer* loaded) {
+  std::erase_if(job_.environment, [](const auto& e) { return e.starts_with("STORMO_GUARD="); });
+  job_.environment.push_back(guard_.mark());
+  STORMO_ASSIGN_OR_RETURN(common_.file,
+                          find_program(job_.program.front(), value_of(job_.environment, "PATH")));
+  common_.argv = job_.program;
+  common_.group = guard_.group();
+  if (!job_.secret.empty()) {
+    STORMO_ASSIGN_OR_RETURN(secret_, make_secret_file(job_.secret));
+    common_.inherited = secret_.get();
+  }
+  cpus_ = read_cpus();
+  // ranks of several hosts have as many threads on each
+  STORMO_ASSIGN_OR_RETURN(const int given, given_threads(job_.environment));
+  if (job_.cross_size == 1 && given == 0) {
+    const LoadedThreads beside = threads_beside_others(cpus_, job_.local_size);
+    job_.environment.push_back(fmt::format("STORMO_THREADS={}", beside.threads));
+    if (!beside.note.empty()) listener_.on_message(job_.host, beside.note);
+  }
+  if (loaded == nullptr && loads_program_once(job_))
+    own_server_ = load_program(job_, common_.file, common_.group, cpus_);
+  server_ = own_server_ != nullptr ? own_server_.get() : loaded;
+  return {};
+}
+
+void LocalRanks::start_again(Rank rank, int incarnation) {
+  const int local_rank = rank - job_.first_rank;
+  if (local_rank < 0 || local_rank >= job_.local_size) {
+    return listener_.on_not_started(rank, invalid_argument("it is a rank of another host"));
+  }
+  finish_output(rank);
+  const Status started = start_rank(local_rank, incarnation);
+  if (!started.ok()) listener_.on_not_started(rank, started);
+}
+
+/// What the process before has said comes before the first word of the next one.
+void LocalRanks::finish_output(Rank rank) {
+  for (Output& output : outputs_) {
+    if (output.rank != rank || !output.fd.valid()) continue;
+    pollfd p{output.fd.get(), POLLIN, 0};
+    for (int i = 0; i < kReadsOfPipe && output.fd.valid() && ::poll(&p, 1, 0) > 0; ++i)
+      read_output(output);
+    if (output.fd.valid()) close_output(output);  // a child of that process holds the other end
+  }
+}
+
+/// `is_first`: of its rank. Then a server that fails is an error: nothing is lost yet.
+Result<pid_t> LocalRanks::spawn_rank(const Child& child, bool is_first) {
+  if (server_ == nullptr) return spawn(child);
+  const Result<pid_t> forked = server_->spawn(child);
+  const Code code = forked.status().code();
+  const bool is_gone = code == Code::kPeerLost || code == Code::kDeadlineExceeded;
+  if (is_first || !is_gone) return forked;
+  end_server();
+  return spawn(child);
+}
+
+void LocalRanks::end_server() {
+  if (server_ == nullptr) return;
+  loop_.forget(server_->descriptor());
+  std::exchange(server_, nullptr)->end();
+}
+
+Status LocalRanks::start_rank(int local_rank, int incarnation) {
+  const Rank rank = job_.first_rank + local_rank;
+  Child child = common_;
+  child.environment = rank_environment(job_, local_rank, cpus_, secret_.get(), incarnation);
+  child.cpus = bind_ranks(cpus_, job_.local_size, job_.bind)[static_cast<std::size_t>(local_rank)];
 
   // Only a terminal is handed on: a reader of a pipe that is slow or gone must not hurt the rank.
   const auto inherits = [&](int fd) {
-    return rank == 0 && job.rank0_inherits_output && ::isatty(fd) != 0;
+    return rank == 0 && job_.rank0_inherits_output && ::isatty(fd) != 0;
   };
   Pipe out;
   Pipe err;
@@ -125,18 +179,41 @@ Status LocalRanks::start_rank(const HostJob& job, int local_rank, const Child& c
     STORMO_ASSIGN_OR_RETURN(err, make_pipe());
     child.error = err.write.get();
   }
-  const Result<pid_t> pid = server != nullptr ? server->spawn(child) : spawn(child);
-  if (!pid.ok()) return pid.status().within(fmt::format("rank {} on host {}", rank, job.host));
+  const Result<pid_t> pid = spawn_rank(child, incarnation == 1);
+  if (!pid.ok()) return pid.status();
   Process& process = processes_.emplace_back();
   process.rank = rank;
   process.pid = *pid;
-  STORMO_ASSIGN_OR_RETURN(process.pidfd, open_process(*pid));
-  STORMO_RETURN_IF_ERROR(
-      loop_.watch_readable(process.pidfd.get(), [this, &process] { reap(process); }));
+  Status watched = watch(process);
+  if (watched.ok() && out.read.valid())
+    watched = watch_output(rank, Stream::kOutput, std::move(out.read));
+  if (watched.ok() && err.read.valid())
+    watched = watch_output(rank, Stream::kError, std::move(err.read));
+  if (!watched.ok()) {
+    abandon(process);
+    return watched;
+  }
   listener_.on_started(rank, *pid);
-  if (out.read.valid())
-    STORMO_RETURN_IF_ERROR(watch_output(rank, Stream::kOutput, std::move(out.read)));
-  return err.read.valid() ? watch_output(rank, Stream::kError, std::move(err.read)) : Status{};
+  return {};
+}
+
+Status LocalRanks::watch(Process& process) {
+  STORMO_ASSIGN_OR_RETURN(process.pidfd, open_process(process.pid));
+  return loop_.watch_readable(process.pidfd.get(), [this, &process] { reap(process); });
+}
+
+/// One that nobody has been told of.
+void LocalRanks::abandon(Process& process) {
+  ::kill(process.pid, SIGKILL);
+  ::waitpid(process.pid, nullptr, 0);
+  note_gone(process);
+}
+
+void LocalRanks::note_gone(Process& process) {
+  process.gone = true;
+  forget_child(process.pid);
+  if (process.pidfd.valid()) loop_.forget(process.pidfd.get());
+  process.pidfd.reset();
 }
 
 Status LocalRanks::watch_output(Rank rank, Stream stream, Descriptor fd) {
@@ -146,7 +223,10 @@ Status LocalRanks::watch_output(Rank rank, Stream stream, Descriptor fd) {
   output.rank = rank;
   output.stream = stream;
   output.fd = std::move(fd);
-  return loop_.watch_readable(output.fd.get(), [this, &output] { read_output(output); });
+  STORMO_RETURN_IF_ERROR(
+      loop_.watch_readable(output.fd.get(), [this, &output] { read_output(output); }));
+  if (paused_) loop_.pause(output.fd.get(), true);
+  return {};
 }
 
 LocalRanks::~LocalRanks() {
@@ -158,6 +238,7 @@ LocalRanks::~LocalRanks() {
   }
   for (Output& o : outputs_)
     if (o.fd.valid()) loop_.forget(o.fd.get());
+  if (server_ != nullptr) loop_.forget(server_->descriptor());
 }
 
 void LocalRanks::send_signal(int signal) {
@@ -194,10 +275,7 @@ void LocalRanks::reap(Process& process) {
   if (::waitid(P_PIDFD, static_cast<id_t>(process.pidfd.get()), &info, WEXITED | WNOHANG) != 0 ||
       info.si_pid == 0)
     return;
-  process.gone = true;
-  forget_child(process.pid);
-  loop_.forget(process.pidfd.get());
-  process.pidfd.reset();
+  note_gone(process);
   if (info.si_code == CLD_EXITED)
     listener_.on_exited(process.rank, info.si_status);
   else
@@ -217,9 +295,10 @@ void LocalRanks::kill_ranks(Deadline by) {
 void LocalRanks::end_processes(Deadline by) {
   kill_ranks(by);
   for (const pid_t pid : orphans_.end(by))
-    listener_.on_message(host_, fmt::format("process {}, which a rank has started, does not end "
-                                            "when it is killed; it may belong to another user",
-                                            pid));
+    listener_.on_message(job_.host,
+                         fmt::format("process {}, which a rank has started, does not end "
+                                     "when it is killed; it may belong to another user",
+                                     pid));
 }
 
 void LocalRanks::end(Deadline by) {

@@ -16,15 +16,17 @@ namespace stormo::launch {
 /// The ranks of this host: children of this process, in one process group with a guard.
 class LocalRanks final : public HostRanks {
  public:
-  /// Starts all ranks or none. `loaded` has loaded their program already. `loop`, `orphans` and
-  /// `listener` must outlive the result; on_started and on_message are called before this returns,
-  /// the other functions while the loop runs.
+  /// Starts all ranks or none. `loaded` has loaded their program already. `loop`, `orphans`,
+  /// `listener`, and of an elastic job `loaded`, must outlive the result; on_started and on_message
+  /// are called before this returns, the other functions while the loop runs.
   static Result<std::unique_ptr<LocalRanks>> start(EventLoop& loop, Orphans& orphans, HostJob job,
                                                    Guard guard, RankListener& listener,
                                                    ForkServer* loaded = nullptr);
   ~LocalRanks() override;
 
   void send_signal(int signal) override;
+  /// Blocks as ForkServer::spawn().
+  void start_again(Rank rank, int incarnation) override;
   void pause_output(bool paused) override;
   void end(Deadline by) override;
 
@@ -40,12 +42,21 @@ class LocalRanks final : public HostRanks {
     Descriptor pidfd;
     bool gone = false;
   };
-  LocalRanks(EventLoop& loop, Orphans& orphans, Guard guard, RankListener& listener)
-      : loop_(loop), orphans_(orphans), listener_(listener), guard_(std::move(guard)) {}
+  LocalRanks(EventLoop& loop, Orphans& orphans, HostJob job, Guard guard, RankListener& listener)
+      : loop_(loop),
+        orphans_(orphans),
+        listener_(listener),
+        guard_(std::move(guard)),
+        job_(std::move(job)) {}
 
-  /// `server` forks it; null: it is a process of its own.
-  Status start_rank(const HostJob& job, int local_rank, const Child& common, const Cpus& cpus,
-                    int secret_fd, ForkServer* server);
+  Status prepare(ForkServer* loaded);
+  Status start_rank(int local_rank, int incarnation);
+  Result<pid_t> spawn_rank(const Child& child, bool is_first);
+  Status watch(Process& process);
+  void abandon(Process& process);
+  void note_gone(Process& process);
+  void end_server();
+  void finish_output(Rank rank);
   Status watch_output(Rank rank, Stream stream, Descriptor fd);
   void read_output(Output& output);
   void close_output(Output& output);
@@ -58,7 +69,12 @@ class LocalRanks final : public HostRanks {
   RankListener& listener_;
   Guard guard_;
   const MemoryKills memory_;
-  std::string host_;
+  HostJob job_;
+  Cpus cpus_;
+  Child common_;       ///< of all ranks
+  Descriptor secret_;  ///< a file that they inherit
+  std::unique_ptr<ForkServer> own_server_;
+  ForkServer* server_ = nullptr;  ///< forks them; null: each is a process of its own
   // Callbacks hold references to elements.
   std::deque<Process> processes_;
   std::deque<Output> outputs_;

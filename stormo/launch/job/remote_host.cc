@@ -96,7 +96,13 @@ Result<std::unique_ptr<RemoteHost>> RemoteHost::start(EventLoop& loop, const Hos
 RemoteHost::~RemoteHost() { end(Deadline::after(Duration::zero())); }
 
 void RemoteHost::send_signal(int signal) {
-  if (!lost_) requests_->push(transport::frame(transport::encode(SignalOrder{signal})));
+  if (!lost_) requests_->push(transport::frame(transport::encode(AgentOrder{.value = signal})));
+}
+
+void RemoteHost::start_again(Rank rank, int incarnation) {
+  if (lost_) return;
+  requests_->push(transport::frame(transport::encode(
+      AgentOrder{.task = AgentTask::kStart, .value = incarnation, .rank = rank})));
 }
 
 void RemoteHost::pause_output(bool paused) {
@@ -142,7 +148,8 @@ void RemoteHost::take(const Frame& frame) {
   if (lost_) return;
   const Stream stream = frame.value == 2 ? Stream::kError : Stream::kOutput;
   const bool is_of_rank =
-      frame.event >= AgentEvent::kStarted && frame.event <= AgentEvent::kSignalled;
+      (frame.event >= AgentEvent::kStarted && frame.event <= AgentEvent::kSignalled) ||
+      frame.event == AgentEvent::kNotStarted;
   if (is_of_rank && !owns(frame.rank)) {
     return lose(fmt::format("speaks for rank {}, which it does not have", frame.rank));
   }
@@ -157,6 +164,8 @@ void RemoteHost::take(const Frame& frame) {
     case AgentEvent::kRefused: return lose(frame.payload);
     case AgentEvent::kMessage: return listener_.on_message(host_, frame.payload);
     case AgentEvent::kStarted: return listener_.on_started(frame.rank, frame.value);
+    case AgentEvent::kNotStarted:
+      return listener_.on_not_started(frame.rank, Status(Code::kIo, frame.payload));
     case AgentEvent::kOutput: return listener_.on_output(frame.rank, stream, frame.payload);
     case AgentEvent::kClosed: return listener_.on_output_end(frame.rank, stream);
     case AgentEvent::kExited: return listener_.on_exited(frame.rank, frame.value);

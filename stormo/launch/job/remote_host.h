@@ -27,6 +27,7 @@ class RemoteHost final : public HostRanks {
   ~RemoteHost() override;
 
   void send_signal(int signal) override;
+  void start_again(Rank rank, int incarnation) override;
   void pause_output(bool paused) override;
   void end(Deadline by) override;
   TimePoint wakes_at() const override { return answers_by_; }

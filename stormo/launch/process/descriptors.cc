@@ -18,9 +18,11 @@ constexpr rlim_t kComfortable = 65536;
 }  // namespace
 
 std::int64_t descriptors_needed(const DescriptorUse& use) {
-  // two pipes and a process descriptor for each rank; the Store's connection to each
-  const std::int64_t starter =
-      kOthers + 3LL * use.local_ranks + 3LL * use.other_hosts + (use.serves_store ? use.ranks : 0);
+  // two pipes and a process descriptor for each rank; the Store's connection to each, and the
+  // register's
+  const std::int64_t starter = kOthers + 3LL * use.local_ranks + 3LL * use.other_hosts +
+                               (use.serves_store ? use.ranks : 0) +
+                               (use.serves_register ? use.ranks : 0);
   // local rank 0, while memory is handed over: a connection, and the memory file twice; subgroups
   // connect to other hosts once more
   const std::int64_t rank =

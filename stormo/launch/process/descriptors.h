@@ -13,6 +13,7 @@ struct DescriptorUse {
   int other_hosts = 0;  ///< reached by a remote shell of this process
   int sockets = 1;      ///< between each two ranks of different hosts
   bool serves_store = false;
+  bool serves_register = false;  ///< of the members of an elastic job
 };
 
 /// Number of descriptors that is sufficient for this process and for each rank that it starts.

@@ -27,6 +27,8 @@ class ForkServer {
 
   /// Ends the server; the copies go on.
   void end();
+  /// Readable once the process of the server has ended by itself; then call end().
+  int descriptor() const { return control_.get(); }
 
   /// As launch::spawn(), with the program of the server in place of the child's. A group to enter
   /// must be of the server's session. `ps` shows the arguments of the server. Blocks and is

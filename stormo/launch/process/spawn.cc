@@ -213,7 +213,7 @@ Result<Guard> Guard::start() {
   STORMO_ASSIGN_OR_RETURN(Pipe pipe, make_pipe());
   std::uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number) return errno_error("getrandom");
-  Guard guard({}, fmt::format("STORMO_JOB={:016x}", number));
+  Guard guard({}, fmt::format("STORMO_GUARD={:016x}", number));
   STORMO_ASSIGN_OR_RETURN(guard.pid_, fork_guard(pipe, guard.mark_, 0));
   STORMO_ASSIGN_OR_RETURN(guard.second_, fork_guard(pipe, guard.mark_, guard.pid_));
   guard.lifeline_ = std::move(pipe.write);

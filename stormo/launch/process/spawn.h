@@ -69,7 +69,7 @@ class Guard {
   ~Guard();
 
   pid_t group() const { return pid_; }
-  /// "STORMO_JOB=...", unique to this job; must be set in the environment of every rank.
+  /// "STORMO_GUARD=...", unique to this job; must be set in the environment of every rank.
   const std::string& mark() const { return mark_; }
   /// Sends a signal to every process of the group except the one that leads it.
   void signal(int signal) const;

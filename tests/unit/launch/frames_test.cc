@@ -69,12 +69,16 @@ TEST(Frames, RandomBytesNeverCrash) {
   }
 }
 
-TEST(Signals, RoundTripAndBounds) {
-  const auto read = [](int signal) {
-    return transport::decode<SignalOrder>("agent", transport::encode(SignalOrder{signal}));
+TEST(Orders, RoundTripAndBounds) {
+  const auto read = [](const AgentOrder& order) {
+    return transport::decode<AgentOrder>("agent", transport::encode(order));
   };
-  EXPECT_EQ(read(15)->signal, 15);
-  for (const int bad : {-1, 0, 65, 900}) EXPECT_FALSE(read(bad).ok()) << bad;
+  const AgentOrder start{.task = AgentTask::kStart, .value = 900, .rank = 7};
+  EXPECT_EQ(*read({.value = 15}), AgentOrder{.value = 15});
+  EXPECT_EQ(*read(start), start);
+  for (const int bad : {-1, 0, 65, 900}) EXPECT_FALSE(read({.value = bad}).ok()) << bad;
+  EXPECT_FALSE(read({.task = AgentTask::kStart, .value = 0}).ok());
+  EXPECT_FALSE(read({.task = static_cast<AgentTask>(3), .value = 1}).ok());
 }
 
 TEST(LineSplitter, CutsAtNewlinesOnly) {

@@ -32,6 +32,8 @@ HostJob example() {
   job.size = 5;
   job.first_rank = 2;
   job.local_size = 3;
+  job.name = "0123456789abcdef";
+  job.register_address = "quorum://10.0.0.1:4001";
   job.store.text = "tcp:10.0.0.1:4000";
   job.secret = example_secret();
   job.interface = "eth0";
@@ -52,6 +54,8 @@ TEST(HostJob, SurvivesItsJourney) {
   EXPECT_EQ(back->environment, job.environment);
   EXPECT_EQ(back->secret.bytes(), job.secret.bytes());
   EXPECT_EQ(back->first_rank, 2);
+  EXPECT_EQ(back->name, job.name);
+  EXPECT_EQ(back->register_address, job.register_address);
   EXPECT_EQ(back->ports, job.ports);
   EXPECT_EQ(back->bind, BindPolicy::kNuma);
 }
@@ -65,6 +69,7 @@ TEST(HostJob, RefusesAnythingElse) {
       [](HostJob& job) { job.local_size = 2'000'000'000; },
       [](HostJob& job) { job.cross_rank = 2; },
       [](HostJob& job) { job.program = {}; },
+      [](HostJob& job) { job.register_address = {}; },
       [](HostJob& job) { job.bind = static_cast<BindPolicy>(9); }};
   for (const auto& make_mistake : mistakes) {
     HostJob job = example();
@@ -110,6 +115,23 @@ TEST(RankEnvironment, IsWhatReadEnvironmentReads) {
   EXPECT_EQ(value_of(list, "STORMO_THREADS"), "2");
   EXPECT_EQ(value_of(list, "OMP_NUM_THREADS"), "2");
   EXPECT_EQ(value_of(list, "GOMP_SPINCOUNT"), "30000");
+}
+
+TEST(RankEnvironment, OfAnElasticJobSaysWhichStartItIs) {
+  const Cpus one{{{0}}, {{0}}, 0, 1};
+  HostJob job = example();
+  auto list = rank_environment(job, 0, one, -1, 3);
+  EXPECT_EQ(value_of(list, "STORMO_JOB"), job.name);
+  EXPECT_EQ(value_of(list, "STORMO_REGISTER"), job.register_address);
+  EXPECT_EQ(value_of(list, "STORMO_INCARNATION"), "3");
+  for (const std::string& e : without_placement(list)) {
+    EXPECT_THAT(e, Not(HasSubstr("STORMO_JOB="))) << "it would reach an inner job";
+  }
+  job.name = job.register_address = {};
+  list = rank_environment(job, 0, one, -1);
+  for (const char* name : {"STORMO_JOB", "STORMO_REGISTER", "STORMO_INCARNATION"}) {
+    EXPECT_EQ(value_of(list, name), "") << name;
+  }
 }
 
 TEST(RankEnvironment, KeepsTheUsersThreads) {
