@@ -70,12 +70,15 @@ enum class ActionKind : std::uint8_t {
   kNorm,     ///< their 2-norm, added up over the ranks of `axes`
   kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed
   kClip,     ///< scales gradients down if their norm is too large
-  kUpdate,   ///< the optimizer's step, on the part of the range that this rank owns
+  /// All ranks learn that each of them has all reduced gradients, and that these are equal: nothing
+  /// changes parameters before. Who has passed it knows that whoever is left can do the update.
+  kCommit,
+  kUpdate,  ///< the optimizer's step, on the part of the range that this rank owns
   /// All ranks, with servers those of a worker, learn the loss of the step, and whether any of them
   /// has to stop.
   kAgree,
 };
-inline constexpr std::size_t kNumActionKinds = 31;  // checked where the rows are
+inline constexpr std::size_t kNumActionKinds = 32;  // checked where the rows are
 
 /// How the ranks of one mesh axis hold a value.
 enum class Placement : std::uint8_t {
@@ -137,6 +140,7 @@ enum class Value : std::uint8_t {
   kNorm,            ///< of all gradients
   kUnscaled,        ///< the factor of gradients that undoes the loss scale
   kClipped,         ///< the factor that makes their norm small enough
+  kCommitted,       ///< that all ranks have the gradients
   kUpdated,         ///< parameters and state after the optimizer's step
 };
 class Values {
@@ -163,6 +167,10 @@ struct Change {
 /// Over which ranks an action adds up its Numbers. Where workers exchange with servers these are
 /// those of one worker, and for Scope::kRank there are none.
 enum class Over : std::uint8_t { kItsAxes, kDataAxes, kAllAxes };
+
+/// That ranks compare in a kCommit: hashes of gradients and of states, each twice, and requests to
+/// stop and to change the members.
+inline constexpr int kCommittedNumbers = 6;
 
 /// What ranks add up beside parameters, gradients and activations.
 struct Numbers {

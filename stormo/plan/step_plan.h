@@ -36,6 +36,7 @@ struct StepPlan {
   int micro_batches = 1;     ///< into which the local batch is divided
   bool scaled_loss = false;  ///< gradients are those of the loss times a scale
   bool clipped = false;      ///< gradients are clipped by their norm
+  bool commits = false;      ///< updates stand behind a kCommit
   /// A step trains only the parts of parameters that it chooses. Gradients of batches under way at
   /// the same time are kept apart, and their weights travel with them.
   bool chosen = false;

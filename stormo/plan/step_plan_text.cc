@@ -379,6 +379,7 @@ std::string to_text(const StepPlan& p) {
   append_field(out, "step micro_batches=", p.micro_batches);
   if (p.scaled_loss) out += " scaled_loss";
   if (p.clipped) out += " clipped";
+  if (p.commits) out += " commits";
   if (p.chosen) out += " chosen";
   if (p.attention != AttentionForm::kRing)
     out += " attention " + std::string(to_string(p.attention));
@@ -423,6 +424,7 @@ Result<StepPlan> parse_step_plan(std::string_view text) {
   p.micro_batches = static_cast<int>(in.field("micro_batches", 1, kMaxActions));
   p.scaled_loss = in.accept("scaled_loss");
   p.clipped = in.accept("clipped");
+  p.commits = in.accept("commits");
   p.chosen = in.accept("chosen");
   if (in.accept("attention")) {
     p.attention = read_enum<AttentionForm>(in, "a form of attention", kAttentionForms);

@@ -24,7 +24,7 @@ struct OneOfStep {
   const char* unwanted = nullptr;  // of a factor
 };
 // in the order in which they are made
-constexpr std::array<OneOfStep, 7> kOnes = {{
+constexpr std::array<OneOfStep, 8> kOnes = {{
     {Value::kBatch, "comes before the batch is loaded", "loads the batch a second time"},
     {Value::kChosen, "comes before the parts that the step trains are chosen",
      "chooses a second time", "chooses, but the step says nothing of it"},
@@ -36,12 +36,14 @@ constexpr std::array<OneOfStep, 7> kOnes = {{
      "undoes the scale of the loss a second time", "finds no scale of the loss"},
     {Value::kClipped, "comes before the gradients are clipped", "clips a second time",
      "clips, but the step says nothing of it"},
+    {Value::kCommitted, "comes before the step is committed", "commits a second time",
+     "commits, but the step says nothing of it"},
 }};
 
 bool is_wanted(const StepPlan& p, Value value) {
   return (value != Value::kUnscaled || p.scaled_loss) && (value != Value::kClipped || p.clipped) &&
          (value != Value::kNorm || p.scaled_loss || p.clipped) &&
-         (value != Value::kChosen || p.chosen);
+         (value != Value::kCommitted || p.commits) && (value != Value::kChosen || p.chosen);
 }
 
 }  // namespace
@@ -94,6 +96,7 @@ Status StepWalk::next(const Action& a) {
     for (const Parameter& p : parameters_) STORMO_RETURN_IF_ERROR(final_gradients(p));
     return check_owners(a, /*all=*/true);
   }
+  if (row.makes.has(Value::kCommitted)) return commit();
   return row.all_batches ? agree(a) : Status();
 }
 
@@ -206,6 +209,17 @@ Status StepWalk::update(const Action& a) {
     p.updated = true;
     return {};
   });
+}
+
+/// Each rank has what it needs to update everything, and nothing more to hear from others.
+Status StepWalk::commit() const {
+  STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
+  for (const Parameter& p : parameters_) {
+    if (!p.shape->trainable) continue;
+    STORMO_RETURN_IF_ERROR(has_gradients(p, /*whole=*/true));
+    STORMO_RETURN_IF_ERROR(final_gradients(p));
+  }
+  return {};
 }
 
 Status StepWalk::all_is_done() const {

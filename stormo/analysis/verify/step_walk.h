@@ -79,6 +79,7 @@ class StepWalk {
   Status readable(int segment) const;
   Status check_owners(const plan::Action& a, bool all) const;
   Status update(const plan::Action& a);
+  Status commit() const;
   Status all_is_done() const;
   Status agree(const plan::Action& a);
 

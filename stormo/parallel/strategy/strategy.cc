@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <stormo/parallel/computation/commit_before_update.h>
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
@@ -262,6 +263,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
   if (step.reduction != ReductionForm{}) passes.push_back(reduce_with(step.reduction));
+  if (step.commit) passes.push_back(commit_before_update());
   const bool by_columns = job.ranks() > 1 && row.has_key("column_counts");
   model = without_unused_forms(std::move(model),
                                {.slices = strategy.tensor > 1 || by_columns,

@@ -95,6 +95,7 @@ struct StepOptions {
   int micro_batches = 1;          ///< into which the local batch is divided
   bool scale_loss = false;        ///< for gradients in float16
   bool clip = false;              ///< gradients are clipped by their norm
+  bool commit = false;            ///< updates stand behind a commit, see commit_before_update()
   bool trust_ratios = false;      ///< the update rule needs norms of whole parameters
   int prefetch = 0;               ///< see Sharding
   bool recompute = false;         ///< see recompute()

@@ -319,7 +319,7 @@ void ModelParallelStore::zero_grad() {
 Result<double> ModelParallelStore::squares() {
   const auto counted = [this](const std::string& name) { return counts(name); };
   if (shards_ != nullptr) return shards_->squares(counted);
-  if (replicas_ != nullptr) STORMO_RETURN_IF_ERROR(replicas_->finish_averages());
+  if (replicas_ != nullptr) STORMO_RETURN_IF_ERROR(replicas_->finish_gradients());
   return fused_->gradient_squares(counted);
 }
 

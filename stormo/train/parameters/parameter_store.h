@@ -170,6 +170,8 @@ class ParameterStore : public HeldState {
   virtual Status perform(const plan::Action& action, double weight) = 0;
   /// Blocks until the parameters that `segments` read are available. Not a collective.
   virtual Status make_readable(plan::Range /*segments*/) { return {}; }
+  /// Waits until all reductions of the step that were started are complete.
+  virtual Status finish_gradients() { return {}; }
   /// The 2-norm of the whole gradient, equal on all ranks. After the plan has reduced or shared
   /// all gradients and before it updates; any number of times.
   virtual Result<double> gradient_norm() = 0;

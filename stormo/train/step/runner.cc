@@ -264,12 +264,13 @@ Runner::Perform Runner::perform_of(const ActionRow& row) {
   if (row.passes_gradient()) return &Runner::backward;
   if (row.adds_gradients) return &Runner::backward_weight;
   if (row.all_batches) return &Runner::agree;
-  constexpr std::array<std::pair<Value, Perform>, 6> kMakers = {
+  constexpr std::array<std::pair<Value, Perform>, 7> kMakers = {
       {{Value::kBatch, &Runner::load},
        {Value::kLoss, &Runner::loss},
        {Value::kNorm, &Runner::norm},
        {Value::kUnscaled, &Runner::unscale},
        {Value::kClipped, &Runner::clip},
+       {Value::kCommitted, &Runner::commit},
        {Value::kUpdated, &Runner::update}}};
   for (const auto& [value, perform] : kMakers) {
     if (row.makes.has(value)) return perform;
@@ -298,6 +299,21 @@ Status Runner::perform_in_store(const Action& action) {
     return parts_.store.served()->push(action, rate(), weight_of_exchange());
   }
   return parts_.store.perform(action, row.averages() ? weight_of_exchange() : weight());
+}
+
+Status Runner::commit(const Action& /*action*/) {
+  STORMO_RETURN_IF_ERROR(parts_.store.finish_gradients());
+  return parts_.commit();
+}
+
+Status Runner::apply_updates() {
+  for (current_ = 0; current_ < plan_.actions.size(); ++current_) {
+    const Action& action = plan_.actions[current_];
+    if (makes(action, Value::kUpdated)) STORMO_RETURN_IF_ERROR(act(action));
+  }
+  batches_.clear();
+  parts_.store.zero_grad();
+  return {};
 }
 
 Status Runner::agree(const Action& /*action*/) {

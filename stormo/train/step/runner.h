@@ -52,6 +52,9 @@ struct RunnerParts {
   std::function<void()> before_update = [] {};
   /// kAgree: all ranks learn what this one has done.
   std::function<Status(const StepOutcome&)> agree = [](const StepOutcome&) { return Status(); };
+  /// kCommit: all reduced gradients are here. When it returns, all ranks have them; after a failure
+  /// the updates are left out, see Runner::apply_updates().
+  std::function<Status()> commit = [] { return Status(); };
   GradScaler* scaler = nullptr;  ///< multiplies the loss, where the plan scales it
   double clip_norm = 0;          ///< for kClip
   /// Told of every action when it is done on this rank, in order; may be empty.
@@ -74,6 +77,10 @@ class Runner {
   Status set_plan(const plan::StepPlan& plan);
   /// The plan of all ranks.
   const plan::StepPlan& plan() const { return whole_; }
+
+  /// Does the updates of the last step, of which commit() has failed: by the gradients that it has
+  /// left, which are gone afterwards.
+  Status apply_updates();
 
   /// One step; by default all actions are done. Exceptions of libtorch and of the task pass
   /// through. Gradients are gone afterwards, unless steps overlap; after a failure there is no
@@ -127,6 +134,7 @@ class Runner {
   void add_loss(double value, std::int64_t samples);
   Status not_finite(double loss, const std::string& where) const;
   Status read_losses();
+  Status commit(const plan::Action& action);
   Status agree(const plan::Action& action);
   std::string where_not_finite(const MicroBatch& at) const;
   Status recompute(const plan::Action& action);

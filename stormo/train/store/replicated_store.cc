@@ -35,16 +35,19 @@ Status ReplicatedStore::perform(const plan::Action& action, double weight) {
   return replicas_->perform(action);
 }
 
-Status ReplicatedStore::finish_averages() { return replicas_ ? replicas_->finish() : Status(); }
+std::unique_ptr<Optimizer> ReplicatedStore::take_optimizer() {
+  replicas_.reset();
+  return std::move(optimizer_);
+}
 
 Result<double> ReplicatedStore::gradient_norm() {
-  STORMO_RETURN_IF_ERROR(finish_averages());
+  STORMO_RETURN_IF_ERROR(finish_gradients());
   return optimizer_->gradient_norm();
 }
 
 // Some are updated while the gradients of others travel, unless all norms are summed in one go.
 Status ReplicatedStore::update(const ParameterRange& range, const StepRate& rate) {
-  if (sums_norms_) STORMO_RETURN_IF_ERROR(finish_averages());
+  if (sums_norms_) STORMO_RETURN_IF_ERROR(finish_gradients());
   if (!replicas_ || sums_norms_) return optimizer_->step(rate, range.first, range.last);
   return replicas_->finish(range, [&](const ParameterRange& averaged) {
     return optimizer_->step(rate, averaged.first, averaged.last);

@@ -25,8 +25,9 @@ class ReplicatedStore final : public ParameterStore {
   Optimizer& optimizer() override { return *optimizer_; }
   TensorMap residuals() const override { return replicas_ ? replicas_->residuals() : TensorMap(); }
   void keep_residuals(TensorMap kept) override { kept_ = std::move(kept); }
-  /// Waits for all averages of a step.
-  Status finish_averages();
+  Status finish_gradients() override { return replicas_ ? replicas_->finish() : Status(); }
+  /// The optimizer with its state, for a store over other ranks. Only destruction may follow.
+  std::unique_ptr<Optimizer> take_optimizer();
 
  private:
   const AxisGroups& groups_;

@@ -1,0 +1,39 @@
+#include <stormo/parallel/computation/commit_before_update.h>
+
+#include <algorithm>
+
+#include <string>
+
+#include <stormo/plan/project.h>
+
+namespace stormo::parallel {
+
+using plan::Action;
+using plan::Value;
+
+Pass commit_before_update() {
+  return [](const plan::StepPlan& in) -> Result<plan::StepPlan> {
+    const auto bad = [](const char* why) {
+      return Status(Code::kBadPlan, std::string("commit_before_update: ") + why);
+    };
+    if (in.commits) return bad("the plan commits already; apply it once");
+    if (has_servers(in)) return bad("servers update, and no rank waits for all gradients");
+    if (is_diverged(in)) return bad("each rank updates by gradients of its own");
+    if (longest_delay(in) > 0) return bad("steps overlap, so none is over before the next begins");
+    plan::StepPlan out = in;
+    out.strategy += "+commit_before_update";
+    out.commits = true;
+    const auto updates = [](const Action& a) { return makes(a, Value::kUpdated); };
+    const auto update = std::ranges::find_if(out.actions, updates);
+    if (update == out.actions.end()) return bad("the plan has no update");
+    // what else comes behind the first update, and is none, a commit has to wait for
+    std::stable_partition(update, out.actions.end(), [&](const Action& a) {
+      return !updates(a) && !row_of(a.kind).all_batches;
+    });
+    out.actions.insert(std::ranges::find_if(out.actions, updates),
+                       {.kind = plan::ActionKind::kCommit});
+    return out;
+  };
+}
+
+}  // namespace stormo::parallel

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <stormo/parallel/pass.h>
+
+namespace stormo::parallel {
+
+/// For elastic training (docs/adr/0036-elastic-training.md): all updates stand behind a commit, in
+/// which the ranks learn that each of them has all reduced gradients. Updates no longer overlap
+/// with reductions. Apply it last. Fails with kBadPlan for a plan whose updates are not by the
+/// ranks, or not of whole averaged gradients, whose steps overlap, or that commits already.
+Pass commit_before_update();
+
+}  // namespace stormo::parallel
