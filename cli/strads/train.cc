@@ -19,9 +19,9 @@
 #include <stormo/train/blocks/block_run.h>
 #include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/loop/run_facts.h>
+#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/prepare/recipe_task.h>
-#include <stormo/train/run/run_facts.h>
-#include <stormo/train/run/stop_signal.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/world/init.h>
 

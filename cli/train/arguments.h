@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ struct CheckedRun {
   std::string library_path = {};          ///< by which it finds libtorch, as LD_LIBRARY_PATH
   std::string checkpoint_directory = {};  ///< empty: none
   launch::RanksToLose may_be_lost = {};
+  std::optional<launch::Elastic> elastic = {};  ///< the ranks are an elastic job
   std::vector<std::string> chosen = {};  ///< words for ranks beside those of the command line
 };
 std::string to_text(const CheckedRun& run);

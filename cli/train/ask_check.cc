@@ -47,6 +47,7 @@ int check_and_launch(const std::string& command, const char* check_command,
   options.forks = loaded != nullptr || !options.hosts.empty();
   options.loaded = std::move(loaded);
   options.may_be_lost = run->may_be_lost;
+  options.elastic = run->elastic;
   if (!run->library_path.empty()) {
     options.environment.emplace_back("LD_LIBRARY_PATH", run->library_path);
   }

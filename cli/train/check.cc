@@ -174,6 +174,11 @@ launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
   return {.first = first, .count = ranks - first - o.servers.processes};
 }
 
+std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
+  if (!recipe.train.commits) return {};
+  return launch::Elastic{.register_address = recipe.elastic.register_address};
+}
+
 /// Also if it cannot be used: then resuming says why, and nothing begins in its place.
 bool has_checkpoint(const std::string& directory) {
   return !directory.empty() &&
@@ -315,6 +320,7 @@ int check_train(const TrainArguments& a) {
   const Status printed =
       print_checked_run({.checkpoint_directory = parsed.recipe.train.checkpoint.directory,
                          .may_be_lost = may_be_lost(parsed.recipe.train, run->ranks),
+                         .elastic = elastic_of(parsed.recipe),
                          .chosen = run->chosen});
   return printed.ok() ? kExitOk : fail_usage({printed.message()}, a.json);
 }

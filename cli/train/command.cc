@@ -128,12 +128,13 @@ std::string to_text(const CheckedRun& run) {
   return run.program + '\0' + run.library_path + '\0' + run.checkpoint_directory + '\0' +
          fmt::format("{} {} {}", run.may_be_lost.first, run.may_be_lost.count,
                      run.may_be_lost.servers) +
-         '\0' + fmt::format("{}", fmt::join(run.chosen, " ")) + '\0';
+         '\0' + (run.elastic ? "elastic " + run.elastic->register_address : "") + '\0' +
+         fmt::format("{}", fmt::join(run.chosen, " ")) + '\0';
 }
 
 Result<CheckedRun> parse_checked_run(const std::string& text) {
   const std::vector<std::string_view> parts = split(text, '\0');
-  if (parts.size() != 5 || !text.ends_with('\0')) {
+  if (parts.size() != 6 || !text.ends_with('\0')) {
     return Status(Code::kCorrupt, "the check of the run ended without its facts");
   }
   CheckedRun run{.program = std::string(parts[0]),
@@ -141,7 +142,11 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
                  .checkpoint_directory = std::string(parts[2])};
   std::istringstream lost{std::string(parts[3])};
   lost >> run.may_be_lost.first >> run.may_be_lost.count >> run.may_be_lost.servers;
-  std::istringstream chosen{std::string(parts[4])};  // none has a blank
+  constexpr std::string_view kElastic = "elastic ";
+  if (parts[4].starts_with(kElastic)) {
+    run.elastic = {.register_address = std::string(parts[4].substr(kElastic.size()))};
+  }
+  std::istringstream chosen{std::string(parts[5])};  // none has a blank
   for (std::string word; chosen >> word;) run.chosen.push_back(word);
   return run;
 }

@@ -23,6 +23,7 @@
 #include <cli/train/reports.h>
 #include <cli/train/trace_file.h>
 #include <stormo/base/printable.h>
+#include <stormo/base/text.h>
 #include <stormo/base/version.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/comm/agreement/agreement.h>
@@ -32,10 +33,10 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/loop/run_facts.h>
+#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/initial_weights.h>
-#include <stormo/train/run/run_facts.h>
-#include <stormo/train/run/stop_signal.h>
 #include <stormo/train/run/trainer.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/world/init.h>
@@ -54,8 +55,25 @@ std::string flight_file_of(const TrainRun& run) {
   return checkpoints.empty() ? "" : checkpoints + "/flight.json";
 }
 
+/// Of an elastic job; nothing where the launcher has not started one.
+std::optional<train::ElasticPlace> elastic_place(const train::Recipe& recipe,
+                                                 const transport::Rendezvous& place) {
+  const launch::EnvironmentReader read = launch::process_environment();
+  const auto address = read("STORMO_REGISTER"), job = read("STORMO_JOB");
+  if (!recipe.train.commits || !address || !job) return {};
+  const auto start = number_in<std::uint64_t>(read("STORMO_INCARNATION").value_or("1"));
+  return train::ElasticPlace{.place = place,
+                             .register_address = *address,
+                             .job = *job,
+                             .incarnation = start.value_or(1),
+                             .min_ranks = static_cast<std::size_t>(recipe.elastic.min_ranks),
+                             .silence = std::chrono::duration_cast<Duration>(
+                                 std::chrono::duration<double>(recipe.elastic.silence_s))};
+}
+
 /// Whether this process begins the run. It evaluates, saves and reports.
 bool begins_run(const TrainRun& run, const World& world) {
+  if (run.elastic && run.elastic->joins_later()) return false;
   return world.rank() == 0 && (run.session == nullptr || run.session->opens());
 }
 
@@ -65,7 +83,7 @@ bool is_first(const TrainRun& run, const World& world) {
 }
 
 /// The group of all ranks; with server processes that of the ranks of this worker.
-World enter_world(const TrainRun& run) {
+World enter_world(TrainRun& run) {
   const auto of_recipe = static_cast<int>(run.parsed.recipe.threads);
   const int threads = of_recipe > 0 ? of_recipe : run.threads;
   const bool in_session = run.session != nullptr;
@@ -75,6 +93,12 @@ World enter_world(const TrainRun& run) {
   }
   if (place.flight_file.empty()) place.flight_file = flight_file_of(run);
   const std::string engine = in_session ? "stormo" : run.words.engine;
+  if (!in_session) run.elastic = elastic_place(run.parsed.recipe, place);
+  if (run.elastic) {
+    auto first = train::first_world(*run.elastic).take_or_throw();
+    run.epochs = first.get();
+    return stormo::init(std::move(first), threads);
+  }
   World world = stormo::init(join_world(engine, place).take_or_throw(), threads);
   if (run.rank_session) run.rank_session->use(world.communicator());
   return world;
@@ -227,6 +251,23 @@ struct Progress {
   std::string saved;     ///< its newest checkpoint
 };
 
+/// Null: the job is no elastic one.
+std::unique_ptr<train::ElasticSession> elastic_session(const TrainRun& run) {
+  if (!run.elastic) return nullptr;
+  return std::make_unique<train::ElasticSession>(
+      *run.epochs, *run.elastic,
+      train::ElasticSession::Outside{
+          .say = [who = run.elastic->identity()](
+                     const std::string& line) { std::cerr << who + ": " + line + "\n"; },
+          .is_asked_to_stop = [] { return train::StopSignal::received() != 0; }});
+}
+
+void warn_of(const TrainRun& run, const train::RecipeData& data) {
+  for (const auto* lines : {&run.parsed.left_out, &data.warnings, &data.hints}) {
+    for (const std::string& line : *lines) std::cerr << "warning: " << message_text(line) << "\n";
+  }
+}
+
 /// Returns the exit code. What it refuses before the first step, it refuses on all ranks.
 Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, Progress& progress) {
   comm::Communicator& group = world.communicator();
@@ -244,12 +285,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   }
   STORMO_RETURN_IF_ERROR(refuse_together(group, problem));
   auto& [data, task] = *prepared;
-  if (begins_run(run, world)) {
-    for (const auto* lines :
-         {&run.parsed.left_out, &std::as_const(data.warnings), &std::as_const(data.hints)}) {
-      for (const std::string& line : *lines) std::cerr << "warning: " << message_text(line) << "\n";
-    }
-  }
+  if (begins_run(run, world)) warn_of(run, data);
   if (takes_others) {
     STORMO_ASSIGN_OR_RETURN(
         const std::vector<std::string> lines,
@@ -273,6 +309,8 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
     }
     return &outlets.reports->observer();
   });
+  const std::unique_ptr<train::ElasticSession> elastic = elastic_session(run);
+  trainer.set_elastic(elastic.get());
   std::optional<TraceFile> trace;
   if (!run.words.trace.empty()) {
     const int part = run.session ? run.session->worker() : 0;
@@ -309,7 +347,7 @@ void tell_servers(const TrainRun& run, const Status& failure) {
   run.session->fail(failure.message());
 }
 
-int join_and_train(const TrainRun& run, Outlets& outlets) {
+int join_and_train(TrainRun run, Outlets& outlets) {
   std::optional<Reports>& reports = outlets.reports;
   try {
     World world = enter_world(run);

@@ -8,6 +8,7 @@
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
 #include <stormo/server/worker/worker_session.h>
+#include <stormo/train/elastic/elastic_session.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/worker/rank_session.h>
@@ -30,6 +31,9 @@ struct TrainRun {
   /// Of this worker then; of several ranks the one that they have together.
   std::shared_ptr<server::WorkerSession> session = {};
   std::shared_ptr<train::RankSession> rank_session = {};  ///< the same, with several of them
+  /// In an elastic job, once it is known, and the world of all of its epochs.
+  std::optional<train::ElasticPlace> elastic = {};
+  comm::EpochWorld* epochs = nullptr;
   std::string earlier{};  ///< newest checkpoint of an earlier run, which --overwrite removes
 };
 

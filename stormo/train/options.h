@@ -116,6 +116,8 @@ struct TrainerOptions {
   ServerOptions servers;
   AveragingOptions averaging;
   ElasticOptions elastic;
+  /// For elastic training (docs/elastic.md): see parallel::commit_before_update().
+  bool commits = false;
   std::int64_t micro_batches = 1;  ///< into which the local batch is divided
   bool recompute = false;          ///< see parallel::recompute(); for a model::Chain
   std::int64_t steps = 0;          ///< steps of the whole run; or

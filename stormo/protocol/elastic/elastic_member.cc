@@ -6,7 +6,9 @@ namespace stormo::protocol {
 
 ElasticMember::ElasticMember(ElasticOptions options)
     : options_(std::move(options)),
-      held_{.step = options_.initial_step, .is_whole = true, .state_hash = options_.initial_hash},
+      held_{.step = options_.initial_step,
+            .is_whole = options_.has_state,
+            .state_hash = options_.initial_hash},
       hashed_step_(options_.initial_step),
       stop_after_(options_.last_step),
       watch_(options_.me, options_.watch),

@@ -20,6 +20,7 @@ struct ElasticOptions {
   std::string address{};
   std::uint32_t shares = 1;
   std::uint64_t plan_hash = 0;
+  bool has_state = true;  ///< else it is healed in any case
   /// From which this process starts; `initial_hash` is that of the state after it. Where the first
   /// record has another base, this member is healed.
   std::uint64_t initial_step = 0;
@@ -54,12 +55,12 @@ struct ElasticOptions {
 /// |---|---|
 /// | ProcessEnded | transport/shm/peer_process.h, launch/job/local_ranks.h: pidfd, and reports of
 /// agents | | MainThread | comm/watch: operations that begin and end; the run's sections | |
-/// StopAsked | train/run/stop_signal | | AbortPart | comm/group: Group::fail() | | StartGroup |
+/// StopAsked | train/loop/stop_signal | | AbortPart | comm/group: Group::fail() | | StartGroup |
 /// comm/communicator.h: group_of(), in a new world of the living processes | | RunStep |
 /// train/step/runner.h: step() up to its reductions; data/sampler.h by position | | AgreeOn |
-/// train/run/run_context.h: agree_on() | | ApplyUpdate | train/step/runner.h: the updates of a
+/// train/loop/run_context.h: agree_on() | | ApplyUpdate | train/step/runner.h: the updates of a
 /// plan, behind the agreement | | HashState | to be written, over the tensors of a snapshot | |
-/// StepCommitted | train/run/run_saves.h, run_progress.h | | ReadRegister, SwapRecord |
+/// StepCommitted | train/loop/run_saves.h, run_progress.h | | ReadRegister, SwapRecord |
 /// membership/register.h, on a thread of its own |
 class ElasticMember {
  public:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 namespace stormo::protocol {
 namespace {
@@ -33,6 +34,19 @@ std::uint64_t usual_hash(std::span<const Survivor> survivors, std::uint64_t step
 bool has_prepared(const HeldState& held, std::uint64_t step, std::uint64_t hash) {
   return held.is_whole && held.step + 1 == step && held.prepared_step == step &&
          held.prepared_hash == hash;
+}
+
+std::string_view host_of(const ElasticEntry& entry) {
+  const std::string_view identity = entry.id.identity;
+  return identity.substr(0, identity.rfind('/'));
+}
+
+/// Behind the last one of its host: ranks are numbered host by host.
+void insert(const ElasticEntry& entry, std::vector<ElasticEntry>& members) {
+  const auto last = std::find_if(members.rbegin(), members.rend(), [&](const ElasticEntry& m) {
+    return host_of(m) == host_of(entry);
+  });
+  members.insert(last == members.rend() ? members.end() : last.base(), entry);
 }
 
 }  // namespace
@@ -108,7 +122,7 @@ std::optional<ElasticRecord> next_record(const ElasticRecord& present,
                      .plan_hash = present.plan_hash};
   for (std::size_t i = 0; i < survivors.size(); ++i) {
     if (survivors[i].leaves && others_have_it && is_complete) continue;
-    next.members.push_back(survivors[i].entry);
+    insert(survivors[i].entry, next.members);
     if (base->holds[i]) next.donors.push_back(survivors[i].entry.id.identity);
   }
   return next;

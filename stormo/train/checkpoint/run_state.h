@@ -61,6 +61,9 @@ class RunState {
   /// best score. `earlier`: the run that it overwrites. kInvalidArgument as long as the other
   /// process writes there. On rank 0.
   Status take_over(const std::optional<std::string>& earlier);
+  /// Instead of start() and attach(): the store goes on in another group with the state that it
+  /// has. Borrowed. Not a collective.
+  void go_on(ParameterStore& store) { store_ = &store; }
   /// Writes a checkpoint and returns its path; after finish_save(). A collective.
   Result<std::string> save();
   /// The same, and makes the link `best` point to it; it is kept until the next save_best(). After

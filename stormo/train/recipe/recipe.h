@@ -61,6 +61,13 @@ struct InitOptions {
   std::vector<std::string> anew;  ///< names of parameters, or of modules, that begin anew
 };
 
+/// Elastic training (docs/elastic.md), where TrainerOptions::commits says so.
+struct ElasticTraining {
+  std::int64_t min_ranks = 1;    ///< with fewer it waits
+  double silence_s = 2;          ///< after which a rank counts as lost
+  std::string register_address;  ///< see membership::open_register(); empty: of the launcher
+};
+
 /// A training run as a value: everything that `stormo train` needs except the number of ranks.
 struct Recipe {
   static constexpr std::int64_t kSchema = 1;
@@ -73,6 +80,7 @@ struct Recipe {
   DataOptions data;
   SampleOptions sample;
   InitOptions init;
+  ElasticTraining elastic;
   std::string access = "umask";  ///< to files: "umask", or for "owner", "group", "everyone"
   TrainerOptions train;          ///< its name is the recipe's; recipe_json is filled by resolve
 };

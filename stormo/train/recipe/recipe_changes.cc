@@ -50,6 +50,7 @@ constexpr Rule kRules[] = {
     {"train.recompute", OnResume::kFree},
     {"train.init_", OnResume::kFree},
     {"train.", OnResume::kNamed},
+    {"elastic.", OnResume::kFree},
     {"optimizer.", OnResume::kNamed},
     {"learning_rate.", OnResume::kNamed},
     {"strategy.kind", OnResume::kNamed},

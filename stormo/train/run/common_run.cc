@@ -10,10 +10,14 @@
 namespace stormo::train {
 
 Status CommonRun::prepare() {
-  prefetcher_ =
-      std::make_unique<data::Prefetcher>(run_.setup.train, run_.sampler, run_.state.samples,
-                                         prefetch_depth(run_.options), run_.options.data_threads);
+  load_from(run_.sampler);
   return {};
+}
+
+void CommonRun::load_from(const data::Sampler& sampler) {
+  prefetcher_ =
+      std::make_unique<data::Prefetcher>(run_.setup.train, sampler, run_.state.samples,
+                                         prefetch_depth(run_.options), run_.options.data_threads);
 }
 
 Result<data::Batch> CommonRun::load() {

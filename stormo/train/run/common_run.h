@@ -24,6 +24,8 @@ class CommonRun : public TrainingRun {
   Status meet(const std::string& section, bool agreed);
   /// Before step `number` of the run, from 1.
   void begin_step(std::int64_t number);
+  /// From the next step on loads the part of `sampler`, from the present position on.
+  void load_from(const data::Sampler& sampler);
   std::int64_t loaded_samples() const { return loaded_samples_; }  ///< of all ranks, in the step
 
   Agreement agreed_;   // the last one

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <stormo/plan/project.h>
@@ -74,6 +75,14 @@ Status LockStepRun::end_step(const StepOutcome& mine) {
     run_.step_loss = round_.loss_sum / static_cast<double>(round_.samples);
   }
   return {};
+}
+
+void LockStepRun::end_unknown_step() {
+  ++run_.state.step;
+  run_.state.samples += loaded_samples();
+  progress_.log().add(loaded_samples());
+  agreed_step_ = run_.state.step;
+  run_.step_loss = std::numeric_limits<double>::quiet_NaN();
 }
 
 Status LockStepRun::note_agreement() {

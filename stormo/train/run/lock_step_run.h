@@ -12,17 +12,21 @@ namespace stormo::train {
 
 /// A run whose ranks do the same steps. They agree in each of them, or in some where steps overlap
 /// or parameters diverge.
-class LockStepRun final : public CommonRun {
+class LockStepRun : public CommonRun {
  public:
   explicit LockStepRun(RunSetup& setup) : CommonRun(setup) {}
 
- private:
+ protected:
   Status prepare() override;
   Status train() override;
-  Status train_some(const std::string& section) override;
   Status agree(const StepOutcome& mine) override;
-  Status note_end() override;
   Status train_one_step();
+  /// After a step whose loss this rank does not know.
+  void end_unknown_step();
+
+ private:
+  Status train_some(const std::string& section) override;
+  Status note_end() override;
   StepAt next_step() const;
   Status end_step(const StepOutcome& mine);
   Status note_agreement();

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <stormo/base/status.h>
+#include <stormo/train/loop/run_context.h>
 #include <stormo/train/parameters/parameter_store.h>
-#include <stormo/train/run/run_context.h>
 
 namespace stormo::train {
 

@@ -10,12 +10,14 @@
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/host_staging.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/loop/run_facts.h>
+#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/planner/choose.h>
 #include <stormo/train/planner/planned_step.h>
 #include <stormo/train/recipe/recipe_keys.h>
+#include <stormo/train/run/elastic_run.h>
 #include <stormo/train/run/last_batch.h>
-#include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/training_run.h>
 #include <stormo/train/sampling.h>
 #include <stormo/train/step/strategy.h>
@@ -124,7 +126,11 @@ struct Trainer::State {
 
   Status choose();
   Status compose();
+  Status agree_on_terms();
   Result<observe::EndRecord> run();
+  Result<observe::EndRecord> run_epochs();
+  Status enter_epoch();
+  Result<observe::EndRecord> train();
 };
 
 /// With strategy kAuto, finds the fastest one. A collective then.
@@ -161,8 +167,7 @@ Status Trainer::State::compose() {
   return {};
 }
 
-Result<observe::EndRecord> Trainer::State::run() {
-  STORMO_RETURN_IF_ERROR(choose());
+Status Trainer::State::agree_on_terms() {
   Status problem = validate(setup);
   if (problem.ok()) problem = composed;
   if (problem.ok()) {
@@ -177,11 +182,51 @@ Result<observe::EndRecord> Trainer::State::run() {
     for (comm::Fact& f : facts) setup.facts.emplace_back(std::move(f.field), std::move(f.value));
     if (!setup.options.session->opens()) leave_to_the_first(setup);
   }
+  return {};
+}
+
+Result<observe::EndRecord> Trainer::State::run() {
+  STORMO_RETURN_IF_ERROR(choose());
+  STORMO_RETURN_IF_ERROR(agree_on_terms());
+  return setup.elastic != nullptr ? run_epochs() : train();
+}
+
+/// A run of its own in each epoch, which goes on from what the one before has kept.
+Result<observe::EndRecord> Trainer::State::run_epochs() {
+  const StopSignal stop;  // also between two of them
+  ElasticSession& session = *setup.elastic;
+  if (setup.options.overwrite) session.earlier = run_in_folder(setup.options.checkpoint.directory);
+  if (session.joins_later()) {
+    std::unique_ptr<Optimizer> optimizer =
+        make_optimizer(setup.options.optimizer, trainable_parameters(*setup.task.module));
+    const std::size_t slices = TrainingState(*optimizer).slices();
+    session.kept.optimizer = std::move(optimizer);
+    STORMO_RETURN_IF_ERROR(session.open(elastic_terms(setup, slices, 0, 0)));
+    STORMO_RETURN_IF_ERROR(enter_epoch());
+  }
+  for (;;) {
+    Result<observe::EndRecord> end = train();
+    if (!session.has_left()) return end;
+    STORMO_RETURN_IF_ERROR(enter_epoch());
+  }
+}
+
+Status Trainer::State::enter_epoch() {
+  STORMO_RETURN_IF_ERROR(setup.elastic->enter());
+  STORMO_RETURN_IF_ERROR(compose());
+  if (setup.world.rank() != 0 || setup.observer != nullptr || !setup.lead) return {};
+  STORMO_ASSIGN_OR_RETURN(setup.observer, setup.lead());
+  return {};
+}
+
+Result<observe::EndRecord> Trainer::State::train() {
   const std::unique_ptr<TrainingRun> run = TrainingRun::create(setup);
   Result<observe::EndRecord> end = result_of([&run] { return run->run(); });
+  if (setup.elastic != nullptr && !end.ok()) setup.elastic->note_failed_start(run->started());
   // before the run goes: it may wait for others, and they for this rank
   all_know = run->all_know(end.status());
-  if (!end.ok() && !all_know) setup.world.fail(end.status());
+  const bool goes_on = setup.elastic != nullptr && setup.elastic->has_left();
+  if (!end.ok() && !all_know && !goes_on) setup.world.fail(end.status());
   signal = run->interrupt_signal();
   last_saved = run->last_saved();
   started = run->started();
@@ -215,6 +260,7 @@ void Trainer::accept_changes(std::vector<std::string> keys) {
 void Trainer::on_lead(std::function<Result<observe::RunObserver*>()> make) {
   state_->setup.lead = std::move(make);
 }
+void Trainer::set_elastic(ElasticSession* session) { state_->setup.elastic = session; }
 void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
 void Trainer::on_action(DoneAction done) { state_->setup.done = std::move(done); }
 const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }

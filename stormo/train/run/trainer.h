@@ -16,6 +16,8 @@
 
 namespace stormo::train {
 
+class ElasticSession;
+
 /// Trains `task` on all ranks of `world` with `options`: makes the StepPlan, runs its steps, logs,
 /// evaluates, saves. Every rank makes the same calls. Sparse gradients (Embedding with
 /// sparse(true)) need an optimizer that leaves other rows unchanged: optim::leaves_rest_alone().
@@ -37,6 +39,10 @@ class Trainer {
   /// worker did: called once then, by run() on its rank 0. The observer that it returns, not owned,
   /// prints from there on; a failure ends the run.
   void on_lead(std::function<Result<observe::RunObserver*>()> make);
+  /// For a process of an elastic job (docs/elastic.md), whose world is the session's. Not owned.
+  /// run() then is no collective of one group, but a run in all epochs in which this process is a
+  /// member; on_lead() makes the observer where it becomes rank 0.
+  void set_elastic(ElasticSession* session);
   /// Receives this rank's Events. Not owned.
   void set_sink(Sink* sink);
   /// Sets a function that is called for each action of this rank's steps when it is done.

@@ -5,11 +5,12 @@
 #include <ATen/Parallel.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/record/run_record.h>
+#include <stormo/train/run/elastic_run.h>
 #include <stormo/train/run/lock_step_run.h>
 #include <stormo/train/run/rounds_run.h>
 #include <stormo/train/run/session_run.h>
-#include <stormo/train/run/stop_signal.h>
 #include <stormo/train/state/saved_samples.h>
 #include <stormo/train/step/strategy.h>
 
@@ -23,6 +24,7 @@ constexpr const char* kTooLarge =
 }  // namespace
 
 std::unique_ptr<TrainingRun> TrainingRun::create(RunSetup& setup) {
+  if (setup.elastic != nullptr) return std::make_unique<ElasticRun>(setup);
   if (setup.options.session) return std::make_unique<SessionRun>(setup);
   if (has_servers(setup.plan)) return std::make_unique<RoundsRun>(setup);
   return std::make_unique<LockStepRun>(setup);
@@ -62,20 +64,29 @@ Status TrainingRun::start() {
   state.accepted_changes = run_.setup.accepted_changes;
   const bool describes = run_.world.rank() == 0 && !run_.options.checkpoint.directory.empty();
   if (describes && !run_.has_columns()) state.training_data = describe_samples(*run_.setup.train);
-  STORMO_RETURN_IF_ERROR(model_.make_parameters());
-  run_.first_sample = state.samples;
+  STORMO_RETURN_IF_ERROR(make_parameters());
   if (run_.options.steps == 0) {
     run_.steps = state.step + run_.sampler.steps_until(state.samples, run_.options.epochs);
   }
   STORMO_RETURN_IF_ERROR(prepare());
-  STORMO_RETURN_IF_ERROR(
-      model_.make_runner({.load = [this] { return load(); },
-                          .task = run_.setup.task,
-                          .store = model_.store(),
-                          .lanes = run_.lanes,
-                          .agree = [this](const StepOutcome& o) { return agree(o); }}));
+  STORMO_RETURN_IF_ERROR(make_runner());
   STORMO_RETURN_IF_ERROR(record_run());
-  return progress_.start();
+  return begin_progress();
+}
+
+Status TrainingRun::make_parameters() {
+  STORMO_RETURN_IF_ERROR(model_.make_parameters());
+  run_.first_sample = run_.state.samples;
+  return {};
+}
+
+Status TrainingRun::make_runner() {
+  return model_.make_runner({.load = [this] { return load(); },
+                             .task = run_.setup.task,
+                             .store = model_.store(),
+                             .lanes = run_.lanes,
+                             .agree = [this](const StepOutcome& o) { return agree(o); },
+                             .commit = [this] { return commit(); }});
 }
 
 void TrainingRun::begin_training() {

@@ -7,11 +7,11 @@
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
 #include <stormo/observe/records.h>
-#include <stormo/train/run/run_context.h>
-#include <stormo/train/run/run_evaluation.h>
-#include <stormo/train/run/run_model.h>
-#include <stormo/train/run/run_progress.h>
-#include <stormo/train/run/run_saves.h>
+#include <stormo/train/loop/run_context.h>
+#include <stormo/train/loop/run_evaluation.h>
+#include <stormo/train/loop/run_model.h>
+#include <stormo/train/loop/run_progress.h>
+#include <stormo/train/loop/run_saves.h>
 #include <stormo/train/step/runner.h>
 
 namespace stormo::train {
@@ -49,8 +49,15 @@ class TrainingRun {
 
   /// When the parameters are there, and before the Runner is made.
   virtual Status prepare() = 0;
+  /// Makes the parameters, and says from where the run goes on.
+  virtual Status make_parameters();
+  /// Makes the Runner; again after a step that was not done.
+  Status make_runner();
+  /// Before all ranks train: the report of the start.
+  virtual Status begin_progress() { return progress_.start(); }
   /// See RunnerParts.
   virtual Result<data::Batch> load() = 0;
+  virtual Status commit() { return {}; }
   virtual Status agree(const StepOutcome& mine) = 0;
   /// All steps.
   virtual Status train() = 0;

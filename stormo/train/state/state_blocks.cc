@@ -36,6 +36,11 @@ StateBlocks::StateBlocks(std::vector<TensorPiece> pieces) : pieces_(std::move(pi
   }
 }
 
+std::size_t StateBlocks::count(const torch::Tensor& tensor) {
+  const std::int64_t most = kBytes / static_cast<std::int64_t>(tensor.element_size());
+  return static_cast<std::size_t>((tensor.numel() + most - 1) / most);
+}
+
 torch::Tensor StateBlocks::values(const Block& block) const {
   const torch::Tensor& flat = flat_[block.piece];
   return (flat.defined() ? flat : pieces_[block.piece].values.detach().flatten())

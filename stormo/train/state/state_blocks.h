@@ -27,6 +27,8 @@ class StateBlocks {
 
   /// `values` of the pieces are what counts; a piece has no box.
   explicit StateBlocks(std::vector<TensorPiece> pieces);
+  /// Blocks of one tensor.
+  static std::size_t count(const torch::Tensor& tensor);
 
   std::size_t size() const { return blocks_.size(); }
   /// XXH3-64 of the bytes of the blocks [first, last).

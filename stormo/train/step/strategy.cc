@@ -187,6 +187,30 @@ Status check_codec(const GradientOptions& options) {
       "out deterministic and the reducer, or choose another strategy.compression");
 }
 
+namespace {
+
+/// What elastic training takes.
+Status check_commits(const TrainerOptions& o) {
+  Requirements require("\n");
+  const Strategy& s = o.strategy;
+  require(s.kind == Strategy::Kind::kDdp && ranks_of_replica(s) == 1,
+          "elastic training takes strategy 'ddp' with a whole replica on each rank: only then has "
+          "whoever is left all of the model");
+  require(s.parameters == Strategy::Parameters::kAuto ||
+              s.parameters == Strategy::Parameters::kReplicated,
+          "elastic training needs a copy of the parameters on each rank: leave out parameters");
+  require(optim::updates_ranges(o.optimizer.kind), "elastic training does not go with lbfgs");
+  require(o.gradients.codec == plan::Codec::kNone,
+          "elastic training keeps nothing of what a compression has lost: leave out compression");
+  require(o.sharding == data::Sharding::kShuffled,
+          "the samples of an elastic run do not depend on its ranks: leave out data.sharding");
+  require(o.patience == 0,
+          "an elastic run ends after a number of steps that all know: leave out train.patience");
+  return require.status();
+}
+
+}  // namespace
+
 Result<Strategy> strategy_of(const TrainerOptions& options) {
   Strategy strategy = options.strategy;
   const GradientOptions& gradients = options.gradients;
@@ -198,6 +222,10 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
   if (servers_average(options)) {
     strategy.exchange_periods = {
         .fetch = strategy.period, .push = strategy.period, .averages = true};
+  }
+  if (options.commits) {
+    STORMO_RETURN_IF_ERROR(check_commits(options));
+    strategy.parameters = Strategy::Parameters::kReplicated;
   }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (!parallel::row_of(strategy.kind).all_reduces) {
@@ -219,6 +247,7 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
   return {.micro_batches = static_cast<int>(std::min<std::int64_t>(options.micro_batches, INT_MAX)),
           .scale_loss = scale_loss,
           .clip = options.clip_norm > 0,
+          .commit = options.commits,
           .trust_ratios = optim::needs_norms(options.optimizer.kind),
           // inside one host there is no wire that works while cores compute
           .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
@@ -412,6 +441,19 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                        .plan = project(plan, groups.world().rank()),
                        .rule = options.optimizer.kind,
                        .worker_copies = !options.strategy.exchange_periods.every_step()});
+  return store;
+}
+
+std::unique_ptr<ParameterStore> make_replicated_store(const plan::StepPlan& plan,
+                                                      const AxisGroups& groups,
+                                                      const torch::nn::Module& module,
+                                                      const TrainerOptions& options,
+                                                      std::unique_ptr<Optimizer> optimizer) {
+  if (!optimizer) optimizer = make_optimizer(options.optimizer, trainable_parameters(module));
+  auto store = std::make_unique<ReplicatedStore>(groups, std::move(optimizer));
+  store->set_made_for({.groups = &groups,
+                       .plan = project(plan, groups.world().rank()),
+                       .rule = options.optimizer.kind});
   return store;
 }
 

@@ -5,7 +5,7 @@
 
 #include <stormo/train/failure.h>
 #include <stormo/train/record/step_log.h>
-#include <stormo/train/run/stop_signal.h>
+#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/world/thread_share.h>
 

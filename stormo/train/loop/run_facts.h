@@ -3,8 +3,8 @@
 #include <vector>
 
 #include <stormo/comm/agreement/agreement.h>
+#include <stormo/train/loop/run_context.h>
 #include <stormo/train/recipe/recipe.h>
-#include <stormo/train/run/run_context.h>
 
 // The facts that must be equal on all ranks of a run, for check_agreement().
 namespace stormo::train {

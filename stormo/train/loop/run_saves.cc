@@ -1,4 +1,4 @@
-#include <stormo/train/run/run_saves.h>
+#include <stormo/train/loop/run_saves.h>
 
 namespace stormo::train {
 namespace {

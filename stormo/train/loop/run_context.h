@@ -18,11 +18,12 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/server/message/run_terms.h>
 #include <stormo/train/checkpoint/run_state.h>
+#include <stormo/train/elastic/elastic_session.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/evaluation/evaluate.h>
+#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
-#include <stormo/train/run/stop_signal.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/task.h>
@@ -54,6 +55,7 @@ struct RunSetup {
   server::Facts facts = {};  ///< of run_facts(), for a worker of server processes
   std::optional<LeftToTheFirst> left = {};
   std::function<Result<observe::RunObserver*>()> lead = {};  ///< see Trainer::on_lead()
+  ElasticSession* elastic = nullptr;                         ///< see Trainer::set_elastic()
 };
 
 /// Whether something that is done in every n steps is done after this one; 0: never.

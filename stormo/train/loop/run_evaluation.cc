@@ -1,4 +1,4 @@
-#include <stormo/train/run/run_evaluation.h>
+#include <stormo/train/loop/run_evaluation.h>
 
 #include <array>
 #include <optional>

@@ -7,8 +7,8 @@
 #include <stormo/base/status.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/evaluation/segment_parts.h>
+#include <stormo/train/loop/run_context.h>
 #include <stormo/train/parameters/parameter_store.h>
-#include <stormo/train/run/run_context.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/world/axis_groups.h>
 
@@ -23,6 +23,12 @@ class RunModel {
 
   /// Makes the store, of a checkpoint or of the initial values.
   Status make_parameters();
+  /// Instead of make_parameters(), in an epoch that goes on: a store of the optimizer that this
+  /// process has kept, or of a new one without state. Not a collective.
+  void go_on(std::unique_ptr<Optimizer> kept);
+  /// The optimizer of the store, for the next epoch; null before there is a store. Only destruction
+  /// may follow. Not a collective.
+  std::unique_ptr<Optimizer> take_optimizer();
   /// Makes the Runner. `parts`: load and agree; the rest is filled in.
   Status make_runner(RunnerParts parts);
 

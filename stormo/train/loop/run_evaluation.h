@@ -5,9 +5,9 @@
 
 #include <stormo/base/status.h>
 #include <stormo/train/evaluation/evaluate.h>
-#include <stormo/train/run/run_context.h>
-#include <stormo/train/run/run_model.h>
-#include <stormo/train/run/run_saves.h>
+#include <stormo/train/loop/run_context.h>
+#include <stormo/train/loop/run_model.h>
+#include <stormo/train/loop/run_saves.h>
 
 namespace stormo::train {
 

@@ -1,4 +1,4 @@
-#include <stormo/train/run/run_progress.h>
+#include <stormo/train/loop/run_progress.h>
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include <stormo/train/run/run_model.h>
+#include <stormo/train/loop/run_model.h>
 
 #include <cstdint>
 #include <utility>
@@ -6,6 +6,7 @@
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/store/replicated_store.h>
 
 namespace stormo::train {
 namespace {
@@ -49,6 +50,21 @@ Status RunModel::make_parameters() {
   }
   STORMO_RETURN_IF_ERROR(run_.state.attach(*store_, scaler_.get()));
   return keeps_residuals(plan) ? run_.state.load_residuals().within("resume") : Status();
+}
+
+void RunModel::go_on(std::unique_ptr<Optimizer> kept) {
+  const plan::StepPlan& plan = run_.setup.plan;
+  groups_ = std::make_unique<AxisGroups>(run_.world, plan);
+  groups_->set_sink(&run_.lanes);
+  store_ =
+      make_replicated_store(plan, *groups_, *run_.setup.task.module, run_.options, std::move(kept));
+  store_->set_sink(&run_.lanes);
+  run_.state.go_on(*store_);
+}
+
+std::unique_ptr<Optimizer> RunModel::take_optimizer() {
+  // plans that commit have no other store
+  return store_ ? dynamic_cast<ReplicatedStore&>(*store_).take_optimizer() : nullptr;
 }
 
 Status RunModel::make_runner(RunnerParts parts) {

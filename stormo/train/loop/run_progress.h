@@ -7,9 +7,9 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/observe/records.h>
+#include <stormo/train/loop/run_context.h>
+#include <stormo/train/loop/run_model.h>
 #include <stormo/train/record/step_log.h>
-#include <stormo/train/run/run_context.h>
-#include <stormo/train/run/run_model.h>
 
 namespace stormo::train {
 
@@ -21,6 +21,8 @@ class RunProgress {
 
   /// When all is made: what is trained, and what is known to be in vain. A collective.
   Status start();
+  /// For an epoch of a run that began then.
+  void go_on_since(TimePoint began) { started_ = began; }
   /// Shows the last step, in the log if that is due. `agreed`: all ranks come here, behind a step
   /// in which they agreed; then it is a collective. `last`: of the run.
   Status show(bool agreed, bool last = false);

@@ -4,7 +4,7 @@
 #include <string>
 
 #include <stormo/base/status.h>
-#include <stormo/train/run/run_context.h>
+#include <stormo/train/loop/run_context.h>
 
 namespace stormo::train {
 

@@ -1,4 +1,4 @@
-#include <stormo/train/run/run_context.h>
+#include <stormo/train/loop/run_context.h>
 
 #include <algorithm>
 #include <array>

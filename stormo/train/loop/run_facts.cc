@@ -1,4 +1,4 @@
-#include <stormo/train/run/run_facts.h>
+#include <stormo/train/loop/run_facts.h>
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include <stormo/train/run/stop_signal.h>
+#include <stormo/train/loop/stop_signal.h>
 
 #include <atomic>
 #include <mutex>

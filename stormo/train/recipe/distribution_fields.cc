@@ -1,0 +1,185 @@
+// Keys of a recipe that say how ranks share a run.
+#include <algorithm>
+#include <iterator>
+
+#include <stormo/parallel/pipeline/pipeline_schedule.h>
+#include <stormo/plan/limits.h>
+#include <stormo/train/recipe/field_lists.h>
+
+namespace stormo::train {
+namespace {
+
+using protocol::PolicyOptions;
+
+/// Places in options of the servers.
+template <auto kMember>
+FieldPlace policy_place(Recipe& r) {
+  return &(r.train.servers.policy.*kMember);
+}
+
+std::vector<RecipeField> strategy_fields() {
+  return {
+      {"strategy.kind", "how the work is shared among ranks",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.kind; }, 0, 0,
+       names(parallel::strategy_names())},
+      {"strategy.parameters",
+       "copies of the parameters: \"auto\": one per host where that is possible",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.parameters; }, 0, 0,
+       names(parallel::parameter_names())},
+      {"strategy.stage", "fsdp: 1 shards the optimizer's state, 2 gradients too, 3 parameters too",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.stage; }, 1, 3},
+      {"strategy.hybrid", "fsdp: shard inside hosts, replicate across them",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.hybrid; }},
+      {"strategy.pipeline",
+       "stages by which layers are cut; ranks / (pipeline * tensor * context) replicas, or workers "
+       "of servers",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.pipeline; }, 1, plan::kMaxRanks},
+      {"strategy.tensor", "ranks that compute each layer together, each with its slices of it",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.tensor; }, 1, plan::kMaxRanks},
+      {"strategy.sequence_parallel",
+       "tensor: each of its ranks has part of the positions where layers are not split",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.sequence_parallel; }},
+      {"strategy.context", "ranks that have parts of the positions of each sample",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.context; }, 1, plan::kMaxRanks},
+      {"strategy.attention",
+       "context: what attention exchanges: keys and values in a ring, or heads for positions",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.attention; }, 0, 0,
+       one_of({"ring", "heads"})},
+      {"strategy.spatial",
+       "rows and columns of the ranks that have parts of the places of each image; []: not cut",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.spatial; }, 1, plan::kMaxRanks},
+      {"strategy.schedule", "pipeline: in which order a stage computes the train.micro_batches",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.schedule; }, 0, 0,
+       names(parallel::pipeline_schedule_names())},
+      {"strategy.chunks", "interleaved, zero_bubble_v (2): parts of the model on each stage",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.chunks; }, 1, plan::kMaxSegments},
+      {"strategy.cut", "pipeline: segments of each part of the model; []: equal operations",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.cut; }, 1, plan::kMaxSegments},
+      {"strategy.labels", "vertical: the rank that has the labels",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.labels; }, 0, plan::kMaxRanks - 1},
+      {"strategy.column_counts",
+       "vertical, without data.parts: columns of each rank, in their order; []: as even as "
+       "possible",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.column_counts; }, 1, 1e9},
+  };
+}
+
+std::vector<RecipeField> gradient_fields() {
+  return {
+      {"strategy.reducer",
+       "how replicas average gradients; a choice means strategy.parameters=replicated",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; }, 0, 0,
+       one_of({"auto", "ring", "hierarchical", "reduce_to_one"})},
+      {"strategy.bucket_bytes", "gradients that travel together during backward; 0: measured",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.bucket_bytes; }, 0, kMost},
+      {"strategy.overlap",
+       "exchange gradients and parameters while computing, where that is faster",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.overlap; }},
+      {"strategy.compression", "the codec of gradients on their way between ranks",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec; }, 0, 0, plan::codec_names()},
+      {"strategy.deterministic",
+       "one order of additions: the bits depend on ranks and hosts, not on buckets or speed",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.deterministic; }},
+  };
+}
+
+std::vector<RecipeField> server_fields() {
+  return {
+      {"strategy.policy", "parameter_server: when workers wait, and what becomes of a gradient",
+       policy_place<&PolicyOptions::kind>, 0, 0, protocol::policy_names()},
+      {"strategy.bound", "ssp: steps that a worker may be ahead of the slowest",
+       policy_place<&PolicyOptions::bound>, 0, 1e9},
+      {"strategy.n", "n_softsync: an update is the average of workers / n gradients",
+       policy_place<&PolicyOptions::n>, 1, 4096},
+      {"strategy.portions",
+       "portions: into how many a batch is divided; workers take one after the other",
+       policy_place<&PolicyOptions::portions>, 1, protocol::kMaxPortions},
+      {"strategy.backups", "backup_workers: gradients of a step that are not waited for",
+       policy_place<&PolicyOptions::backups>, 0, 4096},
+      {"strategy.warm_start",
+       "async: steps that the first worker does before others begin (Downpour)",
+       policy_place<&PolicyOptions::warm_start>, 0, 1e9},
+      {"strategy.compensation",
+       "parameter_server: how the staleness of gradients is compensated for",
+       policy_place<&PolicyOptions::compensation>, 0, 0, protocol::compensation_names()},
+      {"strategy.lambda", "delay_compensated, adaptive_delay_compensated: factor of the correction",
+       policy_place<&PolicyOptions::lambda>, 0, 1e6},
+      {"strategy.lambda_decay",
+       "adaptive_delay_compensated: decay of the mean square of gradients, by whose root the "
+       "factor is divided",
+       policy_place<&PolicyOptions::lambda_decay>, 0, 0.999999},
+      {"strategy.servers",
+       "parameter_server, elastic_averaging: shards of the parameters; 0: one for each worker, at "
+       "most one for each parameter",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.count; }, 0, 4096},
+      {"strategy.server_processes",
+       "parameter_server, elastic_averaging: of the ranks, how many hold the shards; 0: none, "
+       "ranks share memory",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.processes; }, 0, 4096},
+      {"strategy.server_backups",
+       "server_processes: each shard has a copy at the next server; one server and the first "
+       "worker may be lost",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.backups; }},
+      {"strategy.worker_timeout",
+       "server_processes: seconds of silence after which a worker, or a server, counts as lost",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.worker_timeout_s; }, 0.1, 1e6},
+      {"strategy.placement",
+       "parameter_server, elastic_averaging: how parameters are placed on servers; sliced cuts "
+       "them, "
+       "which lars, lamb and sparse gradients do not allow",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.placement; }, 0, 0,
+       server::placement_rule_names()},
+      {"strategy.updates",
+       "parameter_server: each push writes a new version of a shard, or changes elements in place "
+       "without a lock (Hogwild; async)",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.updates; }, 0, 0,
+       server::shard_updates_names()},
+  };
+}
+
+std::vector<RecipeField> period_fields() {
+  return {
+      {"strategy.worker_ranks",
+       "parameter_server: neighbouring ranks that are one worker, and average their gradients",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.worker_ranks; }, 1, plan::kMaxRanks},
+      {"strategy.fetch_every",
+       "parameter_server, async or n_softsync: steps between pulls (Downpour)",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange_periods.fetch; }, 1,
+       plan::kMaxPeriod},
+      {"strategy.push_every",
+       "parameter_server, async or n_softsync: steps between pushes (Downpour)",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange_periods.push; }, 1,
+       plan::kMaxPeriod},
+      {"strategy.period",
+       "parameter_server with policy average, parameter_averaging, elastic_averaging: steps from "
+       "one average or exchange to the next; schedules pipedream, pipedream_2bw, ddg: steps after "
+       "which the pipeline is drained",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; }, 1, plan::kMaxPeriod},
+      {"strategy.weight_stashing",
+       "schedules pipedream, pipedream_2bw, ddg: a backward uses the parameters of its forward; "
+       "false: all use the newest ones, which needs no copies, and trains otherwise",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.weight_stashing; }},
+      {"strategy.warmup_steps", "parameter_averaging: first steps, each with an average",
+       [](Recipe& r) -> FieldPlace { return &r.train.averaging.warmup_steps; }, 0, kMost},
+      {"strategy.max_distance",
+       "parameter_averaging: > 0: the period adapts, at most strategy.period, so that the distance "
+       "between the ranks' parameters stays near or below this",
+       [](Recipe& r) -> FieldPlace { return &r.train.averaging.max_distance; }, 0, 1e30},
+      {"strategy.moving_rate",
+       "elastic_averaging: share of their distance by which a worker and the centre move in an "
+       "exchange, at most 1 / workers; 0: not at all; -1: 0.9 / workers",
+       [](Recipe& r) -> FieldPlace { return &r.train.elastic.moving_rate; }, -1, 1},
+  };
+}
+
+}  // namespace
+
+std::vector<RecipeField> distribution_fields() {
+  std::vector<RecipeField> all;
+  for (const auto of_part : {strategy_fields, gradient_fields, server_fields, period_fields}) {
+    std::ranges::move(of_part(), std::back_inserter(all));
+  }
+  return all;
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,361 @@
+#include <stormo/train/run/elastic_run.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <limits>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include <stormo/plan/project.h>
+#include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/loop/run_facts.h>
+#include <stormo/train/loop/stop_signal.h>
+#include <stormo/train/perform/perform.h>
+#include <stormo/train/sampling.h>
+
+namespace stormo::train {
+namespace {
+
+using protocol::AgreeVerdict;
+
+/// Of slices of the state.
+constexpr std::uint32_t kSliceTag = 0x73746174;
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+std::uint64_t count_of(std::int64_t n) { return static_cast<std::uint64_t>(n); }
+
+/// As ranks compare it by maxima: two numbers that add up to kMost if all are equal. 0: not at all.
+std::array<std::int64_t, 2> compared(std::uint64_t hash) {
+  if (hash == 0) return {0, 0};
+  const auto n = static_cast<std::int64_t>(hash >> 1);
+  return {n, kMost - n};
+}
+
+bool differ(std::int64_t most, std::int64_t most_of_rest) {
+  return (most != 0 || most_of_rest != 0) && most != kMost - most_of_rest;
+}
+
+}  // namespace
+
+ElasticRun::~ElasticRun() {
+  if (!session_.has_left()) return;
+  std::unique_ptr<Optimizer> optimizer = model_.take_optimizer();
+  if (optimizer) session_.kept.optimizer = std::move(optimizer);
+}
+
+// In the first epoch as every run. Later this process has the state, or gets it in slices.
+Status ElasticRun::make_parameters() {
+  if (!session_.is_open()) return LockStepRun::make_parameters();
+  KeptState& kept = session_.kept;
+  if (run_.world.rank() == 0) {
+    STORMO_RETURN_IF_ERROR(run_.state.take_over(session_.earlier));
+    if (kept.best) run_.state.best = *kept.best;
+  }
+  model_.go_on(std::move(kept.optimizer));
+  model_.store().zero_grad();
+  return take_progress();
+}
+
+// From the first donor: where the epoch begins. Donors have all of it.
+Status ElasticRun::take_progress() {
+  KeptState& kept = session_.kept;
+  const Rank from = session_.rank_of(session_.record().donors.front());
+  std::vector<std::int64_t> progress = {kept.step, kept.samples, kept.meets ? 1 : 0};
+  const std::vector<std::int64_t> steps = state().steps();
+  progress.insert(progress.end(), steps.begin(), steps.end());
+  STORMO_RETURN_IF_ERROR(run_.world.broadcast(std::span<std::int64_t>(progress), from));
+  kept.step = run_.state.step = progress[0];
+  kept.samples = run_.state.samples = progress[1];
+  run_.first_sample = run_.state.samples;  // the rate is that of this epoch
+  kept.meets = progress[2] != 0;
+  if (count_of(run_.state.step) != session_.record().base_step) {
+    return Status(Code::kException, "the first donor has another step than the record");
+  }
+  if (!protocol::Healing::is_needed(session_.record())) return {};
+  if (!session_.is_donor()) state().set_steps(std::span(progress).subspan(3));
+  return take_buffers(from);
+}
+
+// Running statistics are no part of the state that is compared: those of a donor do.
+Status ElasticRun::take_buffers(Rank from) {
+  TensorMap buffers;
+  for (const auto& b : run_.setup.task.module->named_buffers()) {
+    const bool is_own = session_.is_donor();
+    buffers.emplace(b.key(), is_own ? b.value().clone() : b.value());
+  }
+  return broadcast_values(run_.world, buffers, from);
+}
+
+Status ElasticRun::prepare() {
+  STORMO_RETURN_IF_ERROR(LockStepRun::prepare());
+  return session_.is_open() ? Status() : open_session();
+}
+
+Status ElasticRun::open_session() {
+  KeptState& kept = session_.kept;
+  kept.step = run_.state.step;
+  kept.samples = run_.state.samples;
+  STORMO_RETURN_IF_ERROR(
+      session_.open(elastic_terms(run_.setup, state().slices(), run_.state.step, run_.steps)));
+  return session_.enter_first();
+}
+
+Status ElasticRun::begin_progress() {
+  session_.started();
+  progress_.go_on_since(session_.kept.began);
+  if (session_.record().epoch == 1) return LockStepRun::begin_progress();
+  run_.warn("membership", fmt::format("epoch {}: {} rank{} on {} host{} go{} on after step {}",
+                                      session_.record().epoch, run_.world.size(),
+                                      run_.world.size() == 1 ? "" : "s", run_.hosts(),
+                                      run_.hosts() == 1 ? "" : "s",
+                                      run_.world.size() == 1 ? "es" : "", run_.state.step));
+  return {};
+}
+
+Status ElasticRun::train() {
+  begin_training();
+  while (!is_over_ && !session_.has_left()) STORMO_RETURN_IF_ERROR(follow(session_.next()));
+  progress_.log().pause();
+  if (!session_.has_left()) return end();
+  session_.kept.step = run_.state.step;
+  session_.kept.samples = run_.state.samples;
+  if (run_.world.rank() == 0) session_.kept.best = run_.state.best;
+  run_.state.before_update();
+  return Status(Code::kCancelled, "the epoch is over");
+}
+
+Status ElasticRun::follow(const ElasticSession::Order& order) {
+  if (std::holds_alternative<protocol::StartGroup>(order)) {
+    session_.unread(order);
+    session_.leave_epoch();
+  } else if (const auto* step = std::get_if<protocol::RunStep>(&order)) {
+    return do_step(*step);
+  } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {
+    session_.tell(protocol::StateHashed{.epoch = hash->epoch, .hash = state().hash()});
+  } else if (const auto* update = std::get_if<protocol::ApplyUpdate>(&order)) {
+    return apply_held(*update);
+  } else if (const auto* end = std::get_if<protocol::EndMember>(&order)) {
+    if (end->is_failure) return Status(Code::kPeerLost, end->why);
+    is_over_ = true;
+  } else {
+    return Status(Code::kException, "an agreement is ordered outside of a step");
+  }
+  return {};
+}
+
+// A job that ends before its last step was asked to: by a signal of which another rank has told.
+Status ElasticRun::end() {
+  const bool is_early = run_.state.step < run_.steps;
+  if (is_early && run_.signal == 0) {
+    const int own = StopSignal::received();
+    run_.signal = own != 0 ? own : SIGTERM;
+  }
+  if (!is_early) run_.signal = 0;
+  STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/false, /*last=*/true));
+  run_.state.before_update();
+  return model_.store().optimizer().finish();
+}
+
+Status ElasticRun::do_step(const protocol::RunStep& order) {
+  order_ = order;
+  is_updating_ = is_ordered_ = false;
+  // whoever sends this rank its slices may still be writing
+  const auto end_slices = [this] {
+    for (comm::Work& slice : std::exchange(slices_, {})) (void)slice.wait();
+  };
+  try {
+    const Status done = try_step(order);
+    if (!done.ok()) end_slices();
+    return done.ok() ? done : after_failure(done);
+  } catch (...) {
+    run_.world.fail(failure_of_current_exception());
+    end_slices();
+    throw;
+  }
+}
+
+Status ElasticRun::try_step(const protocol::RunStep& order) {
+  STORMO_RETURN_IF_ERROR(run_.world.status());
+  const std::string section = fmt::format("step {}", order.step);
+  if (std::exchange(gives_up_, false)) {
+    model_.store().zero_grad();
+    STORMO_RETURN_IF_ERROR(make_runner());
+    healing_.reset();
+  }
+  if (session_.kept.meets) {
+    STORMO_RETURN_IF_ERROR(meet(fmt::format("step {}", order.step - 1), /*agreed=*/true));
+    session_.kept.meets = false;
+  }
+  run_.world.set_section(section);
+  session_.note_progress(/*waits=*/false);
+  divide_samples(order);
+  exchange_slices(order);
+  return train_one_step().within(section);
+}
+
+// A failure of the group ends the epoch for this rank, and nothing else.
+Status ElasticRun::after_failure(const Status& failure) {
+  const bool of_group = !run_.world.status().ok();
+  if (!of_group && !is_ordered_) return failure;
+  if (std::exchange(is_updating_, false)) {
+    // committed and updated: what failed came behind it
+    end_unknown_step();
+    session_.kept.meets = true;
+  } else {
+    gives_up_ = true;
+  }
+  if (!is_ordered_) session_.tell(protocol::PartFailed{.epoch = order_.epoch});
+  return {};
+}
+
+// The order may be of the next epoch already.
+Status ElasticRun::apply_held(const protocol::ApplyUpdate& order) {
+  STORMO_RETURN_IF_ERROR(model_.runner().apply_updates());
+  end_unknown_step();
+  gives_up_ = false;
+  session_.kept.meets = true;
+  session_.tell(protocol::UpdateApplied{.epoch = order.epoch});
+  return {};
+}
+
+// While some members get the state, only donors compute.
+void ElasticRun::divide_samples(const protocol::RunStep& order) {
+  const protocol::ElasticRecord& record = session_.record();
+  const bool healing = session_.is_healing(order.step);
+  if (healing_ == healing) return;
+  healing_ = healing;
+  plan::Part part = data_part(run_.setup.plan.mesh, run_.world.rank());
+  if (healing) {
+    std::vector<Rank> donors;
+    for (const std::string& identity : record.donors) donors.push_back(session_.rank_of(identity));
+    std::ranges::sort(donors);
+    const auto mine = std::ranges::find(donors, run_.world.rank());
+    computes_ = mine != donors.end();
+    part = {.index = computes_ ? static_cast<int>(mine - donors.begin()) : 0,
+            .parts = static_cast<int>(donors.size())};
+  } else {
+    computes_ = true;
+  }
+  load_from(make_sampler(*run_.setup.train, run_.options, part.index, part.parts));
+}
+
+Result<data::Batch> ElasticRun::load() {
+  STORMO_ASSIGN_OR_RETURN(data::Batch batch, LockStepRun::load());
+  return computes_ ? std::move(batch) : data::Batch{};
+}
+
+// As they were after the step before. They travel beside the step's own collectives.
+void ElasticRun::exchange_slices(const protocol::RunStep& order) {
+  const protocol::ElasticRecord& record = session_.record();
+  slice_bytes_.clear();
+  for (std::uint32_t s = 0; s < order.slices.count; ++s) {
+    const std::uint32_t slice = order.slices.first + s;
+    const std::string& donor = record.donors[protocol::Healing::donor_of(record, slice)];
+    const Rank from = session_.rank_of(donor);
+    if (order.receives || from == run_.world.rank()) {
+      std::vector<std::byte>& bytes = slice_bytes_.emplace_back(state().bytes(slice));
+      const comm::Buffer data{bytes.data(), std::ssize(bytes), DType::kUInt8};
+      if (order.receives) {
+        slices_.push_back(run_.world.recv_async(data, from, kSliceTag));
+        continue;
+      }
+      state().read(slice, bytes.data());
+      for (const protocol::ElasticEntry& m : record.members) {
+        if (record.is_donor(m.id.identity)) continue;
+        slices_.push_back(run_.world.send_async(data, session_.rank_of(m.id.identity), kSliceTag));
+      }
+    }
+  }
+}
+
+Status ElasticRun::finish_slices() {
+  Status all;
+  for (comm::Work& slice : std::exchange(slices_, {})) {
+    const Status one = slice.wait();
+    if (all.ok()) all = one;
+  }
+  STORMO_RETURN_IF_ERROR(all);
+  if (!order_.receives) return {};
+  for (std::uint32_t s = 0; s < order_.slices.count; ++s) {
+    state().write(order_.slices.first + s, slice_bytes_[s].data());
+  }
+  state().finish();
+  return {};
+}
+
+// Until it returns the parameters are those of the step before.
+Status ElasticRun::commit() {
+  session_.note_progress(/*waits=*/true);
+  STORMO_RETURN_IF_ERROR(finish_slices());
+  if (StopSignal::received() != 0) session_.tell(protocol::StopAsked{});
+  session_.tell(protocol::StepReduced{
+      .epoch = order_.epoch,
+      .step = order_.step,
+      .gradient_hash = hash_of_gradients(model_.store().optimizer(), order_.step)});
+  ElasticSession::Order next = session_.next();
+  const auto* agree = std::get_if<protocol::AgreeOn>(&next);
+  if (agree != nullptr) {
+    STORMO_ASSIGN_OR_RETURN(protocol::StepAgreed agreed, compare(*agree));
+    session_.tell(agreed);
+    next = session_.next();
+    if (std::holds_alternative<protocol::ApplyUpdate>(next)) {
+      is_updating_ = true;
+      return {};
+    }
+  }
+  is_ordered_ = true;
+  session_.unread(std::move(next));
+  return Status(Code::kCancelled, "the step is given up");
+}
+
+Result<protocol::StepAgreed> ElasticRun::compare(const protocol::AgreeOn& order) {
+  const std::array<std::int64_t, 2> gradient = compared(order.gradient_hash);
+  const std::array<std::int64_t, 2> state = compared(order.state_hash);
+  std::array<std::int64_t, plan::kCommittedNumbers> most{
+      gradient[0], gradient[1], state[0], state[1], order.stops ? 1 : 0, order.changes ? 1 : 0};
+  STORMO_RETURN_IF_ERROR(find_largest(run_.world, most));
+  const AgreeVerdict verdict = differ(most[2], most[3])   ? AgreeVerdict::kStatesDiffer
+                               : differ(most[0], most[1]) ? AgreeVerdict::kGradientsDiffer
+                                                          : AgreeVerdict::kCommit;
+  return protocol::StepAgreed{.epoch = order.epoch,
+                              .step = order.step,
+                              .verdict = verdict,
+                              .stops = most[4] != 0,
+                              .changes = most[5] != 0};
+}
+
+// The update is done, whatever becomes of this.
+Status ElasticRun::agree(const StepOutcome& mine) {
+  session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
+  STORMO_RETURN_IF_ERROR(LockStepRun::agree(mine));
+  session_.kept.meets = true;
+  is_updating_ = false;
+  return {};
+}
+
+TrainingState& ElasticRun::state() {
+  if (!blocks_) blocks_.emplace(model_.store().optimizer());
+  return *blocks_;
+}
+
+ElasticSession::Terms elastic_terms(const RunSetup& setup, std::size_t slices, std::int64_t step,
+                                    std::int64_t last_step) {
+  constexpr std::size_t kHealingSteps = 8;  // that the state is sent in, if it is large
+  constexpr std::size_t kFewSlices = 16;    // of up to 768 KiB with adam
+  std::vector<comm::Fact> facts = run_facts(setup);
+  std::erase_if(facts, [](const comm::Fact& f) { return f.field == "step plan"; });
+  const std::size_t in_step = std::max(kFewSlices, (slices + kHealingSteps - 1) / kHealingSteps);
+  return {.plan_hash = hash_of(facts),
+          .step = count_of(step),
+          .last_step = count_of(last_step),
+          .global_batch = count_of(setup.options.global_batch),
+          .healing = {.slices = static_cast<std::uint32_t>(std::max<std::size_t>(1, slices)),
+                      .slices_per_step = static_cast<std::uint32_t>(in_step)}};
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <stormo/comm/work.h>
+#include <stormo/train/elastic/elastic_session.h>
+#include <stormo/train/elastic/training_state.h>
+#include <stormo/train/run/lock_step_run.h>
+
+namespace stormo::train {
+
+/// One epoch of an elastic run (docs/adr/0036-elastic-training.md): steps in lock step with the
+/// members of its record, as the ElasticSession orders them. When the epoch ends otherwise than by
+/// the end of the job, session.has_left() is true, and the session keeps what the next epoch goes
+/// on with.
+class ElasticRun final : public LockStepRun {
+ public:
+  explicit ElasticRun(RunSetup& setup) : LockStepRun(setup), session_(*setup.elastic) {}
+  ~ElasticRun() override;
+
+ private:
+  Status make_parameters() override;
+  Status prepare() override;
+  Status begin_progress() override;
+  Status train() override;
+  Result<data::Batch> load() override;
+  Status commit() override;
+  Status agree(const StepOutcome& mine) override;
+
+  Status open_session();
+  Status take_progress();
+  Status take_buffers(Rank from);
+  Status follow(const ElasticSession::Order& order);
+  Status do_step(const protocol::RunStep& order);
+  Status try_step(const protocol::RunStep& order);
+  Status after_failure(const Status& failure);
+  Status apply_held(const protocol::ApplyUpdate& order);
+  Status end();
+  void divide_samples(const protocol::RunStep& order);
+  void exchange_slices(const protocol::RunStep& order);
+  Status finish_slices();
+  Result<protocol::StepAgreed> compare(const protocol::AgreeOn& order);
+  TrainingState& state();
+
+  ElasticSession& session_;
+  protocol::RunStep order_;              // of the present step
+  std::optional<TrainingState> blocks_;  // made when it is needed
+  std::vector<std::vector<std::byte>> slice_bytes_;
+  std::vector<comm::Work> slices_;  // under way in this step, from or to slice_bytes_
+  std::optional<bool> healing_;     // how samples are divided
+  bool computes_ = true;            // this rank has some
+  bool is_updating_ = false;        // the commit has passed, its update is not told yet
+  bool is_ordered_ = false;         // another order is there: the step is given up
+  bool gives_up_ = false;           // a step was given up: the Runner has to be made again
+  bool is_over_ = false;
+};
+
+/// What members of a job have in common that has this setup, a state of so many slices, and these
+/// steps.
+ElasticSession::Terms elastic_terms(const RunSetup& setup, std::size_t slices, std::int64_t step,
+                                    std::int64_t last_step);
+
+}  // namespace stormo::train
