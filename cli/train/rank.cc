@@ -360,7 +360,8 @@ int join_and_train(TrainRun run, Outlets& outlets) {
     const bool speaks_for_host = refused && !run.launched && world.local_rank() == 0;
     int exit_code = progress.started ? kExitFailed : exit_code_of(code.status());
     // a worker that is not the first one has saved nothing itself
-    if (run.session != nullptr && progress.started && progress.saved.empty()) {
+    const bool is_served = run.session != nullptr && progress.started;
+    if ((is_served || run.elastic) && progress.saved.empty()) {
       progress.saved = newest_checkpoint_of(run);
     }
     const bool saved = code.status().code() == Code::kPeerLost && !progress.saved.empty();

@@ -86,6 +86,7 @@ class ThreadedDriver final : public ElasticDriver {
     waits_.store(waits, std::memory_order_relaxed);
     progress_.fetch_add(1, std::memory_order_relaxed);
   }
+  Duration silence() const override { return now() - heard_.load(); }
   ElasticRecord record() const override {
     const std::lock_guard lock(mutex_);
     return member_ ? member_->record() : ElasticRecord{};
@@ -106,6 +107,7 @@ class ThreadedDriver final : public ElasticDriver {
   Epoch linked_ = 0;  // whose members the links know
   std::atomic<std::uint64_t> progress_ = 0;
   std::atomic<bool> waits_ = false;
+  std::atomic<TimePoint> heard_ = now();
   std::uint64_t told_progress_ = 0;  // thread of the links
   std::unique_ptr<MemberLinks> links_;
   // Last: they end first.
@@ -119,7 +121,10 @@ Status ThreadedDriver::open() {
                              .address = options_.listen,
                              .ports = options_.ports,
                              .secret = options_.secret};
-  links.on_message = [this](const protocol::ElasticMessage& m) { tell(protocol::ElasticHeard{m}); };
+  links.on_message = [this](const protocol::ElasticMessage& m) {
+    heard_ = now();
+    tell(protocol::ElasticHeard{m});
+  };
   links.on_ended = [this](const protocol::MemberId& id) { tell(protocol::ProcessEnded{id}); };
   links.on_tick = [this](TimePoint at) { return tick(at); };
   links.on_event = options_.say;

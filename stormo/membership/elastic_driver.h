@@ -61,6 +61,8 @@ class ElasticDriver {
   /// The main thread has come forward; `waits`: from now on it waits for other members. Cheap.
   virtual void note_progress(bool waits) = 0;
   virtual protocol::ElasticRecord record() const = 0;  ///< of the present epoch
+  /// How long nothing has come from any other member.
+  virtual Duration silence() const = 0;
 };
 
 }  // namespace stormo::membership

@@ -36,6 +36,10 @@ constexpr std::size_t kShownLosses = 32;
 /// Exit code of a job that ended well but could not say all it had to.
 constexpr int kOutputLost = 1;
 constexpr int kSignalBase = 128;
+/// For ranks that are left when one has ended well. Those of an elastic job end together, but for
+/// one that was started too late to become a member.
+constexpr Duration kFollow = protocol::Supervisor::Options{}.follow;
+constexpr Duration kElasticFollow = std::chrono::seconds(2);
 /// Who stand in for each other, see RankPlace.
 constexpr int kWorkers = 1, kServers = 2;
 
@@ -86,7 +90,8 @@ class RunningJob final : public RankListener {
         plan_(std::move(plan)),
         loaded_(options.loaded.get()),
         output_(loop, options.output, plan_.may_be_lost.count > 0 && plan_.may_be_lost.first == 0),
-        supervisor_(places_of(plan_), {.rank_0_reports = options.rank_0_reports,
+        supervisor_(places_of(plan_), {.follow = options.elastic ? kElasticFollow : kFollow,
+                                       .rank_0_reports = options.rank_0_reports,
                                        .replaces = plan_.elastic && plan_.elastic->replaces}) {}
 
   Result<Ending> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);

@@ -24,6 +24,8 @@ constexpr Duration kFirstRecordTime = std::chrono::seconds(10);
 /// Members that have agreed on an epoch live, or are lost soon.
 constexpr Duration kJoinTime = std::chrono::seconds(10);
 
+/// Without a word of any member, for a process that has never been one.
+constexpr Duration kAlone = std::chrono::seconds(10);
 /// How often a waiting process looks for signals.
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
@@ -146,19 +148,28 @@ void ElasticSession::abort(Epoch epoch) {
   world_.fail_epoch(epoch, cause);
 }
 
-ElasticSession::Order ElasticSession::next() {
+/// A process without state is of no use alone: members answer whoever asks to be let in.
+Result<ElasticSession::Order> ElasticSession::wait_for_order() {
   for (;;) {
     std::optional<Order> order = driver_->next(Deadline::after(kLook));
     if (order) return std::move(*order);
     if (outside_.is_asked_to_stop()) tell(protocol::StopAsked{});
+    if (!was_member_ && driver_->silence() > kAlone) {
+      return Status(Code::kPeerLost,
+                    "no member of the job answers: none is left that has the state; resume from "
+                    "the last checkpoint");
+    }
   }
 }
+
+ElasticSession::Order ElasticSession::next() { return wait_for_order().take_or_throw(); }
 
 Status ElasticSession::enter_first() {
   Order order = next();
   const auto* start = std::get_if<protocol::StartGroup>(&order);
   if (start != nullptr && start->record.epoch == kFirstEpoch) {
     record_ = start->record;
+    was_member_ = true;
     return {};
   }
   unread(std::move(order));
@@ -168,7 +179,7 @@ Status ElasticSession::enter_first() {
 
 Status ElasticSession::enter() {
   for (;;) {
-    const Order order = next();
+    STORMO_ASSIGN_OR_RETURN(const Order order, wait_for_order());
     if (const auto* start = std::get_if<protocol::StartGroup>(&order)) {
       const Epoch epoch = start->record.epoch;
       record_ = start->record;
@@ -190,6 +201,7 @@ Status ElasticSession::enter() {
     }
   }
   left_ = false;
+  was_member_ = true;
   return {};
 }
 

@@ -114,6 +114,7 @@ class ElasticSession {
   std::optional<std::string> earlier;
 
  private:
+  Result<Order> wait_for_order();
   Result<std::unique_ptr<comm::Communicator>> join(const protocol::ElasticRecord& record);
   void abort(Epoch epoch);
 
@@ -124,6 +125,7 @@ class ElasticSession {
   std::atomic<Epoch> joining_ = 0;                 // whose group is being made
   protocol::ElasticRecord record_;
   protocol::Healing healing_;
+  bool was_member_ = false;
   bool left_ = false;
   std::unique_ptr<membership::ElasticDriver> driver_;  // last: its threads use the others
 };

@@ -1,0 +1,111 @@
+"""Elastic training with the built program: ranks are killed and stopped, the others go on, replacements join, and each
+step is that of one process.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import os
+import signal
+import time
+
+from elastic_cli import STEPS_AFTER, ElasticTest, Job
+from train_cli import main, ranks_of
+
+class Elastic(ElasticTest):
+    def test_any_rank_may_be_killed(self):
+        for victim in range(3):
+            with self.subTest(victim=victim):
+                job = Job(self, 3, f"checkpoint.directory=killed{victim}")
+                job.until_step(STEPS_AFTER)
+                job.send(victim, signal.SIGKILL)
+                job.until_ranks(3)
+                self.assertEqual([ranks for _, ranks, _ in job.epochs], [2, 3])
+                steps, _ = job.stop()
+                self.assert_as_one_process(job, steps)
+
+    def test_a_stopped_rank_is_replaced(self):
+        job = Job(self, 3, "elastic.silence=1")
+        job.until_step(STEPS_AFTER)
+        job.send(1, signal.SIGSTOP)
+        job.until_ranks(3)
+        steps, err = job.stop()
+        self.assertIn("killed by signal 9", err)
+        self.assert_as_one_process(job, steps)
+
+    def test_a_short_pause_changes_nothing(self):
+        job = Job(self, 3)
+        for pause in range(3):
+            job.until_step(job.step + STEPS_AFTER)
+            job.send(pause, signal.SIGSTOP)
+            time.sleep(0.5)  # what is tested: a pause of this length
+            job.send(pause, signal.SIGCONT)
+        job.until_step(job.step + STEPS_AFTER)
+        steps, _ = job.stop()
+        self.assertEqual(job.epochs, [])
+        self.assert_as_one_process(job, steps)
+
+    def test_the_last_rank_goes_on_alone(self):
+        job = Job(self, 3)
+        job.until_step(STEPS_AFTER)
+        job.send(0, signal.SIGKILL)
+        job.send(2, signal.SIGKILL)
+        job.until_ranks(3)
+        steps, _ = job.stop()
+        self.assert_as_one_process(job, steps)
+
+    def test_a_replacement_is_killed_while_it_joins(self):
+        job = Job(self, 2)
+        job.until_step(STEPS_AFTER)
+        job.send(1, signal.SIGKILL)
+        job.until(lambda: job.epochs and job.epochs[-1][1] == 2)
+        job.send(1, signal.SIGKILL)  # it has just become a member, and gets the state
+        job.until_ranks(2)
+        steps, _ = job.stop()
+        self.assert_as_one_process(job, steps)
+
+    def test_too_few_ranks_wait(self):
+        job = Job(self, 2, "elastic.min_ranks=2")
+        job.until_step(STEPS_AFTER)
+        job.send(0, signal.SIGKILL)
+        job.until_ranks(2)
+        self.assertEqual([ranks for _, ranks, _ in job.epochs], [2], "it went on with one rank")
+        steps, err = job.stop()
+        self.assertIn("fewer than 2 members", err)
+        self.assert_as_one_process(job, steps)
+
+    def test_without_anybody_who_has_the_state(self):
+        job = Job(self, 2, "checkpoint.every=10")
+        job.until_step(3 * STEPS_AFTER)
+        ranks = ranks_of(job.process)
+        for pid in ranks.values():
+            os.kill(pid, signal.SIGKILL)
+        code, _, err = self.outcome_of(job.process)
+        self.assertEqual(code, 75, err)
+        self.assertIn("none is left that has the state", err)
+        again = Job(self, 2, "--resume")
+        again.until_step(again.step + 1)
+        first = again.step
+        again.until_step(first + STEPS_AFTER)
+        self.assertGreater(first, STEPS_AFTER)
+        again.stop()
+
+    def test_the_end_is_that_of_every_run(self):
+        done = self.stormo("train", "mlp.toml", "-n", "2", "--json", "elastic.enabled=true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        end = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((end["event"], end["steps"]), ("end", 6))
+        without = self.stormo("train", "mlp.toml", "-n", "2", "--json", "strategy.parameters=replicated",
+                              "checkpoint.directory=other")
+        self.assertEqual(end["weights_hash"], json.loads(without.stdout.splitlines()[-1])["weights_hash"])
+
+    def test_what_does_not_go_together_is_refused_at_once(self):
+        done = self.stormo("train", "mlp.toml", "-n", "2", "elastic.enabled=true", "strategy.kind=fsdp",
+                           "optimizer.kind=lbfgs", "train.patience=3")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        for text in ("strategy 'ddp'", "lbfgs", "patience"):
+            self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    main()
