@@ -20,6 +20,10 @@ Pass commit_before_update() {
     if (has_servers(in)) return bad("servers update, and no rank waits for all gradients");
     if (is_diverged(in)) return bad("each rank updates by gradients of its own");
     if (longest_delay(in) > 0) return bad("steps overlap, so none is over before the next begins");
+    const auto is_cut = [](plan::Placement p) { return p != plan::Placement::kReplicate; };
+    if (std::ranges::any_of(in.optimizer_state, is_cut)) {
+      return bad("a rank has parts of the state that no other one has, and may be lost");
+    }
     plan::StepPlan out = in;
     out.strategy += "+commit_before_update";
     out.commits = true;

@@ -49,19 +49,7 @@ struct ElasticOptions {
 /// write or read it waits. Members outside ask to be let in, and get the state while the others
 /// train.
 ///
-/// What feeds it (nothing is wired yet):
-///
-/// | Input, action | Today |
-/// |---|---|
-/// | ProcessEnded | transport/shm/peer_process.h, launch/job/local_ranks.h: pidfd, and reports of
-/// agents | | MainThread | comm/watch: operations that begin and end; the run's sections | |
-/// StopAsked | train/loop/stop_signal | | AbortPart | comm/group: Group::fail() | | StartGroup |
-/// comm/communicator.h: group_of(), in a new world of the living processes | | RunStep |
-/// train/step/runner.h: step() up to its reductions; data/sampler.h by position | | AgreeOn |
-/// train/loop/run_context.h: agree_on() | | ApplyUpdate | train/step/runner.h: the updates of a
-/// plan, behind the agreement | | HashState | to be written, over the tensors of a snapshot | |
-/// StepCommitted | train/loop/run_saves.h, run_progress.h | | ReadRegister, SwapRecord |
-/// membership/register.h, on a thread of its own |
+/// membership::ElasticDriver runs it in a process, train::ElasticRun follows its orders.
 class ElasticMember {
  public:
   explicit ElasticMember(ElasticOptions options);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <stormo/membership/elastic_wire.h>
+#include <stormo/membership/member_connection.h>
 #include <stormo/transport/call/frame_connection.h>
 #include <stormo/transport/net/dialer.h>
 #include <stormo/transport/net/gate.h>

@@ -135,7 +135,7 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "release_gradients, all_reduce_tied, all_reduce_unsplit, find_unused, share_gradients, "
             "share_parameters, "
             "pull, push, "
-            "average, elastic_average, mix, norm, unscale, clip, "
+            "average, elastic_average, mix, norm, unscale, clip, commit, "
             "update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");
@@ -157,6 +157,7 @@ TEST(StepPlan, HashFollowsEveryField) {
       [](StepPlan& p) { p.micro_batches = 3; },
       [](StepPlan& p) { p.scaled_loss = false; },
       [](StepPlan& p) { p.clipped = false; },
+      [](StepPlan& p) { p.commits = true; },
       [](StepPlan& p) { p.chosen = true; },
       [](StepPlan& p) { p.attention = AttentionForm::kHeads; },
       [](StepPlan& p) { p.sequence_parallel = true; },

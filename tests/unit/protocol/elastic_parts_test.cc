@@ -208,6 +208,23 @@ TEST(ElasticNextRecord, WhoLeavesIsLeftOutUnlessItMayBeNeeded) {
   EXPECT_EQ(next_record(present, all)->members.size(), 3u);
 }
 
+TEST(NextRecord, WhoJoinsStandsBehindTheLastOneOfItsHost) {
+  ElasticRecord present{.epoch = 4};
+  std::vector<Survivor> all;
+  for (const char* name : {"a/1", "b/0", "a/0", "c/0", "b/1"}) {
+    Survivor& s = all.emplace_back();
+    s.entry.id = {name, 1};
+    s.held = {.step = 7, .is_whole = true, .state_hash = 5};
+    s.is_member = all.size() <= 2;
+    if (s.is_member) present.members.push_back(s.entry);
+  }
+  const auto next = next_record(present, all);
+  ASSERT_TRUE(next);
+  std::vector<std::string> names;
+  for (const ElasticEntry& m : next->members) names.push_back(m.id.identity);
+  EXPECT_EQ(names, (std::vector<std::string>{"a/1", "a/0", "b/0", "b/1", "c/0"}));
+}
+
 class ElasticWatch : public testing::Test {
  protected:
   ElasticWatch() {

@@ -7,8 +7,8 @@
 #include <torch/torch.h>
 
 #include <stormo/train/agreement/broadcast.h>
-#include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/loop/run_facts.h>
+#include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/run/trainer.h>
 #include <stormo/train/wrap/distributed_data_parallel.h>
 

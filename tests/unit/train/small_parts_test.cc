@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <stormo/train/failure.h>
-#include <stormo/train/record/step_log.h>
 #include <stormo/train/loop/stop_signal.h>
+#include <stormo/train/record/step_log.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/world/thread_share.h>
 
