@@ -16,6 +16,7 @@
 
 #include "launch_program.h"
 #include "process.h"
+#include "tests/sanitized.h"
 
 namespace stormo::testing {
 namespace {
@@ -76,7 +77,8 @@ void expect_same(const nlohmann::json& a, const nlohmann::json& b) {
 }
 
 TEST(StradsRun, RanksAndVirtualTimeGiveTheSameOrderAndValues) {
-  for (const char* ranks : {"1", "2", "3"}) {
+  const Words numbers = kSanitized ? Words{"3"} : Words{"1", "2", "3"};
+  for (const std::string& ranks : numbers) {
     for (const Words& how : {Words{}, Words{"--depth", "2"}, Words{"--no-priority"},
                              Words{"--no-check", "--round", "2"}, Words{"--cyclic"},
                              Words{"--seed", "5", "--threshold", "0.3"}}) {

@@ -14,6 +14,7 @@
 
 #include "breaking_proxy.h"
 #include "server_run.h"
+#include "tests/sanitized.h"
 
 namespace stormo::server {
 namespace {
@@ -67,7 +68,7 @@ void do_steps(Worker& me, std::uint64_t count, Account& account) {
 class KilledServer : public testing::TestWithParam<std::tuple<Kind, std::uint64_t>> {};
 INSTANTIATE_TEST_SUITE_P(All, KilledServer,
                          testing::Combine(testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp),
-                                          testing::Range<std::uint64_t>(1, 9)));
+                                          testing::Range<std::uint64_t>(1, kSanitized ? 3 : 9)));
 
 // Whichever server is killed at whatever moment: every push, read and task counts once.
 TEST_P(KilledServer, CostsNothingThatWasAcknowledged) {
