@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/conformance/communicator_conformance.h"
+#include "tests/long.h"
 #include "tests/unit/comm/message_programs.h"
 
 /// Messages: by peer and tag, in any order, beside collectives.
@@ -133,7 +134,7 @@ TEST_P(CommunicatorConformance, AFunctionOfAMessageMaySendOn) {
 TEST_P(CommunicatorConformance, ProgramsOfMessagesByChance) {
   on_each([](Communicator& c) {
     if (c.size() == 1) return;
-    EXPECT_EQ(test::run_programs(c, 0, 60), "");
+    EXPECT_EQ(test::run_programs(c, 0, is_long_form() ? 60 : 20), "");
   });
 }
 

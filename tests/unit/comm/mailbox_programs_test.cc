@@ -2,6 +2,7 @@
 // With processes: tests/multiproc/messages_test.cc.
 #include <vector>
 
+#include "tests/long.h"
 #include "tests/unit/comm/message_programs.h"
 #include "tests/unit/comm/ranks.h"
 
@@ -12,8 +13,8 @@ namespace {
 class MailboxPrograms : public testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(MailboxPrograms, EveryReceiveGetsItsMessage) {
-  constexpr std::uint32_t kPrograms = kThreadSanitizer ? 40 : 150;
-  on_hosts(GetParam(), [](Communicator& c) { EXPECT_EQ(run_programs(c, 0, kPrograms), ""); });
+  const std::uint32_t programs = is_long_form() ? 150 : 40;
+  on_hosts(GetParam(), [&](Communicator& c) { EXPECT_EQ(run_programs(c, 0, programs), ""); });
 }
 
 TEST_P(MailboxPrograms, AllSendToAllAtOnce) {
