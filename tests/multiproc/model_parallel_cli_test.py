@@ -304,7 +304,7 @@ class ModelParallelTest(TrainTest):
     def test_the_sample_of_a_large_model_is_left_out(self):
         for layers, has_sample in (("1", True), ("6", False)):  # 53 and 302 MiB
             done = self.stormo("train", "gpt.toml", "-n", "2", *TENSOR, "model.heads=8", "model.width=1024", "steps=1",
-                               f"model.layers={layers}")
+                               "optimizer.kind=sgd", f"model.layers={layers}")
             self.assertEqual(done.returncode, 0, done.stderr)
             said = done.stdout + done.stderr
             self.assertEqual("a sample of what the model writes" in said, has_sample, said)
@@ -354,10 +354,10 @@ class ModelParallelTest(TrainTest):
 
     def test_a_bench_compares_each_way_to_cut_with_one_process(self):
         bench = ("bench", "step", "--model", "gpt", "-n", "2", "--steps", "3", "--rounds", "1", "--json")
-        for way in ("interleaved", "ddg", "context_heads"):
+        for way in ("interleaved", "ddg", "context_heads") if LONG_FORM else ():
             done = self.stormo(*bench, "--batch", "8", "--strategy", way)
             self.assertEqual(done.returncode, 0, done.stderr)
-        for way in ("1f1b", "zero_bubble", "tensor"):
+        for way in ("1f1b", "zero_bubble", "tensor") if LONG_FORM else ("1f1b", "tensor"):
             done = self.stormo(*bench, "--batch", "8", "--strategy", way, "--against", "one_process,predicted")
             self.assertEqual(done.returncode, 0, done.stderr)
             record = json.loads(done.stdout)
