@@ -78,7 +78,7 @@ class Package(unittest.TestCase):
             import stormo_torch
             print(time.process_time() - start)
             """
-        self.assertLess(min(float(self.python(code).stdout) for _ in range(3)), 0.05)
+        self.assertTrue(any(float(self.python(code).stdout) < 0.05 for _ in range(3)))
 
     def test_another_torch_is_one_sentence(self):
         built = sorted(int(path.name.split("_")[3][:-3]) for path in PACKAGE.glob("_c10d_2_*.so"))
