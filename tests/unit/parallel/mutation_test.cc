@@ -30,6 +30,7 @@
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
 
+#include "tests/sanitized.h"
 #include "tests/unit/parallel/swaps.h"
 #include "tests/ways.h"
 
@@ -162,8 +163,9 @@ std::vector<StepPlan> strategies() {
 
 TEST(Mutation, NoActionCanBeLeftOutOrDoneTwice) {
   int tried = 0, refused = 0;
+  constexpr std::size_t kEvery = kSanitized ? 8 : 1;
   for (const StepPlan& p : strategies()) {
-    for (std::size_t i = 0; i < p.actions.size(); ++i) {
+    for (std::size_t i = 0; i < p.actions.size(); i += kEvery) {
       StepPlan without = p, twice = p;
       without.actions.erase(without.actions.begin() + static_cast<std::ptrdiff_t>(i));
       twice.actions.insert(twice.actions.begin() + static_cast<std::ptrdiff_t>(i), p.actions[i]);
@@ -181,7 +183,7 @@ TEST(Mutation, NoActionCanBeLeftOutOrDoneTwice) {
   }
   std::printf("%d mutants of %zu plans: %d refused, %d are other plans\n", tried,
               strategies().size(), refused, tried - refused);
-  EXPECT_GE(tried, 20454);
+  EXPECT_GE(tried, 20454 / static_cast<int>(kEvery));
 }
 
 TEST(Mutation, NeighboursChangePlacesOnlyWhereNeitherChangesWhatTheOtherUses) {
