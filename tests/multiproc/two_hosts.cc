@@ -11,10 +11,12 @@ TwoHosts::TwoHosts(bool v6) {
     problem_ = "network namespaces need root";
     return;
   }
-  const std::string id = std::to_string(::getpid() % 10000);
+  const int pid = ::getpid();
+  const std::string id = std::to_string(pid % 10000);
   bridge_ = "stb" + id;
   const std::string net =
-      v6 ? "fd5e:" + id + "::" : "10.213." + std::to_string(::getpid() % 250) + ".";
+      v6 ? "fd5e:" + id + "::"
+         : "10." + std::to_string(100 + pid / 250 % 100) + "." + std::to_string(pid % 250) + ".";
   const std::string bits = v6 ? "/64 nodad" : "/24";
   std::string script = "set -e; ip link add " + bridge_ + " type bridge; ip link set " + bridge_ +
                        " up; ip addr add " + net + "1" + bits + " dev " + bridge_ + ";";
