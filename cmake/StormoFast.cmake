@@ -75,8 +75,15 @@ function(stormo_precompile carrier)
   if(P_TORCH)
     stormo_torch_options(${carrier})
   endif()
-  stormo_see_through(${carrier})
-  target_precompile_headers(${carrier} PRIVATE ${P_HEADERS})
+  stormo_make_pch(${carrier} ${P_HEADERS})
+endfunction()
+
+# the target makes a precompiled header of these
+function(stormo_make_pch target)
+  stormo_see_through(${target})
+  get_property(launcher GLOBAL PROPERTY RULE_LAUNCH_COMPILE)
+  set_property(TARGET ${target} PROPERTY RULE_LAUNCH_COMPILE "${PROJECT_SOURCE_DIR}/tools/precompile ${launcher}")
+  target_precompile_headers(${target} PRIVATE ${ARGN})
 endfunction()
 
 function(stormo_reuse target carrier)
