@@ -23,6 +23,13 @@ std::string read_all(int fd) {
   return out;
 }
 
+char name_at_begin[64];
+
+/// As a library does that is unloaded at the end of the process.
+__attribute__((destructor)) void read_environment_late() {
+  if (name_at_begin[0] != 0 && text_of("NAME") != name_at_begin) ::_exit(99);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -31,6 +38,7 @@ int main(int argc, char** argv) {
   std::fclose(loaded);
   if (text_of("STORMO_FORK_SERVER") != "none" && text_of("WHAT") == "die") return 1;
   stormo::launch::serve_forks(argc, argv);
+  std::snprintf(name_at_begin, sizeof name_at_begin, "%s", text_of("NAME").c_str());
 
   const std::string secret = text_of("SECRET_FD");
   cpu_set_t cpus;

@@ -134,15 +134,16 @@ std::string joined(const std::vector<std::string>& texts) {
   return out;
 }
 
-/// A copy that stays until the end of the process.
+/// A copy that stays until the end of the process, and is never destroyed: libraries read the
+/// environment when they are unloaded, which is after that.
 std::span<char> keep(const std::string& texts) {
-  static std::list<std::string> kept;
+  static auto& kept = *new std::list<std::string>;
   return kept.emplace_back(texts);
 }
 
 /// Pointers to joined texts, as main() gets them; they stay, too.
 char** texts_in(std::span<char> joined_texts) {
-  static std::list<std::vector<char*>> kept;
+  static auto& kept = *new std::list<std::vector<char*>>;
   std::vector<char*>& pointers = kept.emplace_back();
   for (std::size_t at = 0; at < joined_texts.size(); at += std::strlen(&joined_texts[at]) + 1)
     pointers.push_back(&joined_texts[at]);
