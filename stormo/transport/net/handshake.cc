@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <stormo/base/check.h>
 #include <stormo/transport/net/handshake.h>
+#include <stormo/transport/net/hmac.h>
 #include <stormo/transport/net/random_bytes.h>
 
 #include <algorithm>
@@ -259,14 +258,7 @@ Handshake::Mac Handshake::mac(std::string_view label) const {
   std::memcpy(input.data() + label.size() + 1, transcript_.data(), length_);
   static constexpr std::array<std::uint8_t, Secret::kBytes> kNoSecret{};
   const auto& key = secret_.empty() ? kNoSecret : secret_.bytes();
-  Mac out;
-  unsigned int out_bytes = 0;
-  const unsigned char* done =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(input.data()), label.size() + 1 + length_,
-           reinterpret_cast<unsigned char*>(out.data()), &out_bytes);
-  STORMO_CHECK(done != nullptr && out_bytes == out.size(), "HMAC-SHA256 failed");
-  return out;
+  return hmac_sha256(key, std::span(input).first(label.size() + 1 + length_));
 }
 
 std::array<std::byte, 32> Handshake::tls_key() const {
