@@ -39,10 +39,10 @@ def _load():
     import torch
 
     folder = pathlib.Path(__file__).parent
-    built = {(int(m[1]), int(m[2])): path for path in folder.iterdir() if (m := _FILE.fullmatch(path.name))}
     found = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    path = built.get((int(found[1]), int(found[2]))) if found else None
-    if path is None:
+    path = folder / f"_c10d_{found[1]}_{found[2]}.so" if found else None
+    if path is None or not path.exists():
+        built = [(int(m[1]), int(m[2])) for path in folder.iterdir() if (m := _FILE.fullmatch(path.name))]
         versions = [f"{major}.{minor}" for major, minor in sorted(built)]
         raise ImportError(
             f"stormo_torch: built for torch {', '.join(versions) or '(none)'}, found {torch.__version__}; "

@@ -95,7 +95,7 @@ class Wheel:
 
 class Package(Wheel.Tests):
     name = "stormo_torch"
-    brings = {"libcrypto", "libfmt", "libssl", "libxxhash"}
+    brings = {"libfmt", "libxxhash"}
 
     def extensions(self):
         return [path for path in self.programs if path.parent.name == "stormo_torch"]
@@ -114,6 +114,11 @@ class Package(Wheel.Tests):
             names = [line.split()[-1] for line in output("nm", "-D", "--defined-only", path).splitlines()]
             self.assertEqual([name for name in names if "tormo" in name], [], path)
             self.assertIn("PyInit__c10d", names)
+
+    def test_openssl_is_part_of_an_extension(self):
+        for path in self.extensions():
+            self.assertNotRegex(output("readelf", "-dW", path), r"NEEDED.*lib(ssl|crypto)", path)
+        self.assertIn("libssl-dev.txt", self.licences)
 
     def test_an_extension_lacks_nothing_of_stormo(self):
         for path in self.extensions():  # the linker leaves to the loader what it does not find
