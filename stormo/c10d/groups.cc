@@ -16,6 +16,7 @@
 #include <stormo/comm/job/join_by_bulletin.h>
 #include <stormo/comm/operation/members.h>
 #include <stormo/launch/environment.h>
+#include <stormo/launch/network.h>
 
 namespace stormo::c10d {
 namespace {
@@ -56,6 +57,7 @@ std::shared_ptr<comm::Communicator> join_world(const GroupTerms& terms) {
   options.rank = terms.rank;
   options.size = terms.size;
   options.trust_store |= terms.trust_store;
+  options.find_interface = launch::only_interface;
   if (!is_set("STORMO_JOIN_TIMEOUT")) options.join_timeout = duration_of(terms.timeout);
   // each operation has the timeout of its group, which may be longer than that of the world
   if (!is_set("STORMO_STALL_TIMEOUT")) options.stall_timeout = Duration::zero();

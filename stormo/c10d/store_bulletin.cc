@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
 #include <c10/util/Exception.h>
@@ -47,28 +48,47 @@ Status StoreBulletin::set(const std::string& key, const std::string& value) {
   }
 }
 
-/// Throws or returns false when it does not.
-bool StoreBulletin::comes(const std::string& key, Deadline by) {
+/// Throws or returns false when one of them does not.
+bool StoreBulletin::come(const std::vector<std::string>& keys, Deadline by) {
   if (!is_of_files_) {
-    store_->wait({key}, timeout_of(by));
+    store_->wait(keys, timeout_of(by));
     return true;
   }
   constexpr Duration kLeast = std::chrono::microseconds(500), kMost = std::chrono::milliseconds(10);
-  for (Duration pause = kLeast; !store_->check({key}); pause = std::min(kMost, pause * 9 / 8)) {
+  for (Duration pause = kLeast; !store_->check(keys); pause = std::min(kMost, pause * 9 / 8)) {
     if (by.expired()) return false;
     std::this_thread::sleep_for(pause);
   }
   return true;
 }
 
+/// Of keys that have values: many at once, where the store can.
+std::vector<std::string> StoreBulletin::values_of(const std::vector<std::string>& keys) {
+  std::vector<std::string> values;
+  if (keys.size() > 1 && store_->hasExtendedApi()) {
+    for (const std::vector<std::uint8_t>& value : store_->multiGet(keys)) {
+      values.emplace_back(value.begin(), value.end());
+    }
+  } else {
+    for (const std::string& key : keys) values.push_back(store_->get_to_str(key));
+  }
+  return values;
+}
+
 Result<std::string> StoreBulletin::get(const std::string& key, Deadline by) {
+  STORMO_ASSIGN_OR_RETURN(std::vector<std::string> values, get_all({key}, by));
+  return std::move(values.front());
+}
+
+Result<std::vector<std::string>> StoreBulletin::get_all(const std::vector<std::string>& keys,
+                                                        Deadline by) {
   for (;;) {
     const Deadline slice =
         Deadline::at(std::min(by.when(), Deadline::after(kInterruptLook).when()));
     try {
-      if (comes(key, slice)) return store_->get_to_str(key);
+      if (come(keys, slice)) return values_of(keys);
     } catch (const std::exception& e) {
-      if (!slice.expired()) return failed(key, e);
+      if (!slice.expired()) return failed(keys.front(), e);
     }
     try {
       check_interrupt();
@@ -77,7 +97,7 @@ Result<std::string> StoreBulletin::get(const std::string& key, Deadline by) {
       return Status(Code::kInterrupted, "the program was interrupted (Ctrl-C)");
     }
     if (by.expired()) {
-      return Status(Code::kDeadlineExceeded, "PyTorch's store has no value of " + key);
+      return Status(Code::kDeadlineExceeded, "PyTorch's store has no value of " + keys.front());
     }
   }
 }

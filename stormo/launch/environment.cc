@@ -153,17 +153,6 @@ void rendezvous_without_launcher(transport::Rendezvous& r, std::string_view job,
       r.cross_size, r.source));
 }
 
-/// The network interface of this host, if it has one only; else empty.
-std::string only_interface() {
-  std::vector<InterfaceAddress> choice = interface_addresses();
-  std::erase_if(choice, [](const InterfaceAddress& i) { return i.loopback; });
-  const bool one =
-      !choice.empty() && std::all_of(choice.begin(), choice.end(), [&](const InterfaceAddress& i) {
-        return i.name == choice.front().name;
-      });
-  return one ? choice.front().name : std::string();
-}
-
 /// Where rank 0 listens when a rendezvous file tells the others: an address that they can reach.
 void choose_listener(transport::Rendezvous& r, Reading& in) {
   if (!r.serve_store || r.rendezvous_file.empty()) return;
@@ -385,7 +374,6 @@ Result<transport::JobSettings> read_settings(const EnvironmentReader& read) {
   s.rendezvous_file = rendezvous_file(in);
   s.trust_store = in.yes("STORMO_TRUST_STORE");
   s.host_rendezvous_folders = private_folders(in.reader());
-  if (s.interface.empty()) s.interface = only_interface();
   s.host = in.has("STORMO_HOST") ? in.text("STORMO_HOST") : own_host_name();
   STORMO_RETURN_IF_ERROR(in.status());
   return s;

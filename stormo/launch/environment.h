@@ -31,8 +31,8 @@ Result<transport::Rendezvous> read_environment(const EnvironmentReader& read);
 /// Most threads of a rank.
 inline constexpr int kMostThreads = 1024;
 /// What a person may set for a job (STORMO_INTERFACE, STORMO_RENDEZVOUS, ...), for ranks that find
-/// their job without a launcher's variables. Without STORMO_INTERFACE it is the one interface that
-/// is no loopback, if there is one only. kInvalidArgument lists all errors.
+/// their job without a launcher's variables. What is not set is as in JobSettings, but for the
+/// host and its folders: see also only_interface(). kInvalidArgument lists all errors.
 Result<transport::JobSettings> read_settings(const EnvironmentReader& read);
 
 /// STORMO_THREADS, else OMP_NUM_THREADS: number of libtorch's threads in each rank; 0 when unset:

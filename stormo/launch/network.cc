@@ -78,6 +78,16 @@ std::vector<InterfaceAddress> interface_addresses() {
   return out;
 }
 
+std::string only_interface() {
+  std::vector<InterfaceAddress> choice = interface_addresses();
+  std::erase_if(choice, [](const InterfaceAddress& i) { return i.loopback; });
+  const bool one =
+      !choice.empty() && std::all_of(choice.begin(), choice.end(), [&](const InterfaceAddress& i) {
+        return i.name == choice.front().name;
+      });
+  return one ? choice.front().name : std::string();
+}
+
 Result<std::string> choose_interface(std::string_view names) {
   Status problem = invalid_argument("the list of network interfaces is empty");
   for (const std::string_view name : split(names, ',')) {

@@ -28,6 +28,8 @@ struct InterfaceAddress {
 };
 /// One entry per address; link-local IPv6 is left out.
 std::vector<InterfaceAddress> interface_addresses();
+/// The one that is no loopback, if there is one only; else empty. Asks the kernel for all: 0.2 ms.
+std::string only_interface();
 
 /// The name of this machine, for people.
 std::string own_host_name();

@@ -17,6 +17,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/comm/job/join_by_bulletin.h>
 #include <stormo/launch/environment.h>
+#include <stormo/launch/network.h>
 #include <stormo/transport/store/store_keeper.h>
 
 #include "file_bulletin.h"
@@ -68,6 +69,7 @@ Result<std::unique_ptr<Communicator>> enter(stormo::comm::Bulletin& bulletin, in
   static_cast<stormo::transport::JobSettings&>(options) = settings;
   options.rank = rank;
   options.size = size;
+  options.find_interface = stormo::launch::only_interface;
   return stormo::comm::join(bulletin, options);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
@@ -16,6 +17,15 @@ class Bulletin {
   /// Blocks until the key has a value, at most until `by`: then kDeadlineExceeded. May be ended by
   /// an interrupt of the program, also when `by` has passed before.
   virtual Result<std::string> get(const std::string& key, Deadline by) = 0;
+  /// The same of several keys: blocks until all of them have values.
+  virtual Result<std::vector<std::string>> get_all(const std::vector<std::string>& keys,
+                                                   Deadline by) {
+    std::vector<std::string> values;
+    for (const std::string& key : keys) {
+      STORMO_ASSIGN_OR_RETURN(values.emplace_back(), get(key, by));
+    }
+    return values;
+  }
 };
 
 }  // namespace stormo::comm

@@ -101,6 +101,7 @@ class HostFinder {
   Result<std::string> agree(const std::string& key, const Decide& decide);
   Result<std::vector<std::string>> collect(const std::string& key);
   Result<std::string> hear_outcome(const std::string& key);
+  Status name_who_is_missing(const std::string& key, Duration look);
   Status missing(int rank) const {
     return {Code::kDeadlineExceeded,
             fmt::format(
@@ -134,25 +135,29 @@ Result<std::string> HostFinder::agree(const std::string& key, const Decide& deci
 }
 
 Result<std::vector<std::string>> HostFinder::collect(const std::string& key) {
-  std::vector<std::string> said;
-  for (int r = 0; r < options_.size; ++r) {
-    auto got = bulletin_.get(key_of(key, r), by_);
-    if (got.status().code() == Code::kDeadlineExceeded) return missing(r);
-    STORMO_ASSIGN_OR_RETURN(std::string text, std::move(got));
-    said.push_back(std::move(text));
-  }
+  std::vector<std::string> keys;
+  for (int r = 0; r < options_.size; ++r) keys.push_back(key_of(key, r));
+  auto said = bulletin_.get_all(keys, by_);
+  if (said.status().code() != Code::kDeadlineExceeded) return said;
+  STORMO_RETURN_IF_ERROR(name_who_is_missing(key, Duration::zero()));
   return said;
+}
+
+/// Without an error all have said something under this key.
+Status HostFinder::name_who_is_missing(const std::string& key, Duration look) {
+  for (int r = 0; r < options_.size; ++r) {
+    const auto there = bulletin_.get(key_of(key, r), Deadline::after(look));
+    if (there.status().code() == Code::kDeadlineExceeded) return missing(r);
+    STORMO_RETURN_IF_ERROR(there.status());
+  }
+  return {};
 }
 
 Result<std::string> HostFinder::hear_outcome(const std::string& key) {
   const auto said = bulletin_.get(outcome_of(key), by_);
   if (said.ok()) return decode(*said);
   if (said.status().code() != Code::kDeadlineExceeded) return said.status();
-  for (int r = 0; r < options_.size; ++r) {
-    const auto there = bulletin_.get(key_of(key, r), Deadline::after(kLook));
-    if (there.status().code() == Code::kDeadlineExceeded) return missing(r);
-    if (!there.ok()) return there.status();
-  }
+  STORMO_RETURN_IF_ERROR(name_who_is_missing(key, kLook));
   return Status(Code::kDeadlineExceeded,
                 "all ranks have come, but rank 0 has said no more; is it stopped?");
 }
@@ -332,6 +337,7 @@ Status HostFinder::check_secret(const std::vector<int>& firsts,
     }
   }
   if (!options_.interface.empty()) return {};
+  if (options_.find_interface && !options_.find_interface().empty()) return {};
   return invalid_argument(
       fmt::format("{}, and the host of rank 0 has several network interfaces, or none: set "
                   "STORMO_INTERFACE to the one by which the other hosts reach it",

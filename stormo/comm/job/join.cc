@@ -11,6 +11,7 @@
 #include <stormo/comm/job/refusal_lines.h>
 #include <stormo/comm/job/store_connector.h>
 #include <stormo/comm/operation/meeting.h>
+#include <stormo/comm/watch/stacks.h>
 #include <stormo/transport/memory/address_space.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/shm/host_exchange.h>
@@ -20,6 +21,15 @@ namespace stormo::comm {
 namespace {
 
 using transport::Rendezvous;
+
+/// Old builds, too, look for the version of rank 0 there.
+std::string record_key(Rank rank) { return fmt::format("version/{}", rank); }
+
+Result<RankProcess> posted_process(transport::StoreClient& store, Rank rank, Deadline by) {
+  STORMO_ASSIGN_OR_RETURN(const std::string text, store.get(record_key(rank), by));
+  STORMO_ASSIGN_OR_RETURN(JoinRecord record, parse_join_record(text));
+  return std::move(record.process);
+}
 
 class Joining {
  public:
@@ -92,6 +102,7 @@ class Joining {
                                              .activities = activities_,
                                              .stall_limits = {r_.stall_warning, r_.stall_timeout},
                                              .flight_file = r_.flight_file,
+                                             .find_process = posted_process,
                                              .rank_0_serves = rank_0_serves()},
                                             by_));
     return {};
@@ -151,17 +162,19 @@ class Joining {
     return {};
   }
 
-  /// Old builds, too, look for the version of rank 0 there.
-  static std::string record_key(Rank rank) { return fmt::format("version/{}", rank); }
-
   Status post_record() {
     mine_ = {.version = version_,
-             .identity = identity(),
+             .process = {identity(), getpid(), process_namespace()},
              .cross_rank = r_.cross_rank,
              .local_rank = r_.local_rank,
              .local_size = r_.local_size,
              .checksum = r_.checksum,
+             .host_ticket = {},
              .selection = {}};
+    if (r_.local_rank == 0 && r_.local_size > 1) {
+      STORMO_ASSIGN_OR_RETURN(host_door_.listener, transport::HostListener::open());
+      mine_.host_ticket = host_door_.listener->ticket();
+    }
     if (r_.rank == 0 && !r_.selection_file.empty()) {
       STORMO_ASSIGN_OR_RETURN(const Selection selection, read_selection(r_.selection_file));
       mine_.selection = to_text(selection);
@@ -172,7 +185,7 @@ class Joining {
     if (there == text) return {};
     STORMO_ASSIGN_OR_RETURN(const JoinRecord owner, read_record(r_.rank, there));
     return invalid_argument(fmt::format("two processes claim to be rank {}: {} and {}", r_.rank,
-                                        owner.identity, identity()));
+                                        owner.process.identity, identity()));
   }
 
   Result<JoinRecord> record_of(Rank rank) {
@@ -216,6 +229,7 @@ class Joining {
                         "be numbered host by host",
                         r, first.local_rank, first.local_size, first.cross_rank));
       }
+      if (first.cross_rank == r_.cross_rank) host_door_.ticket = first.host_ticket;
       hosts.push_back(first.local_size);
     }
     return {};
@@ -241,13 +255,15 @@ class Joining {
   }
 
   Status connect_members() {
-    parts_.connector = std::make_shared<StoreConnector>(job_watch_, r_, *arena_, health_);
+    const auto connector = std::make_shared<StoreConnector>(job_watch_, r_, *arena_, health_);
+    parts_.connector = connector;
     const Membership world{.name = "world",
                            .rank = r_.rank,
                            .ranks_per_host = parts_.ranks_per_host,
                            .cross_rank = r_.cross_rank,
                            .local_rank = r_.local_rank};
-    STORMO_ASSIGN_OR_RETURN(parts_.connections, parts_.connector->connect(world, by_));
+    STORMO_ASSIGN_OR_RETURN(parts_.connections,
+                            connector->connect(world, std::move(host_door_), by_));
     return {};
   }
 
@@ -262,6 +278,7 @@ class Joining {
   /// The job watch, which tells of them, starts before the group and may outlive it.
   std::shared_ptr<Activities> activities_;
   JoinRecord mine_;
+  StoreConnector::HostDoor host_door_;
   std::unique_ptr<transport::StoreServer> server_;
   std::shared_ptr<JobWatch> job_watch_;
   Group::Parts parts_;

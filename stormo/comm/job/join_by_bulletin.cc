@@ -52,6 +52,10 @@ Result<std::unique_ptr<Communicator>> join(Bulletin& bulletin, const WorldOption
   }
   place(r, hosts->ranks_per_host);
   r.serve_store = r.rank == 0;
+  const bool several = hosts->ranks_per_host.size() > 1;
+  if (several && r.interface.empty() && options.find_interface) {
+    r.interface = options.find_interface();
+  }
   STORMO_ASSIGN_OR_RETURN(auto tickets, exchange_for(bulletin, *hosts, r));
   return join_through(std::move(tickets), r, by, std::move(version));
 }

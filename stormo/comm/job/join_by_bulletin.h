@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,9 @@ namespace stormo::comm {
 struct WorldOptions : transport::JobSettings {
   Rank rank = 0;
   int size = 1;
+  /// Between hosts, where `interface` is empty: that of this host, if it has one only. Takes a
+  /// while. Null: nobody knows.
+  std::function<std::string()> find_interface{};
 };
 
 /// Forms the world of the ranks 0 .. size-1, each of which calls this with a Bulletin in which the

@@ -22,15 +22,16 @@ std::string_view take_line(std::string_view& text) {
 }  // namespace
 
 std::string JoinRecord::to_text() const {
-  return fmt::format("{}\n{}\n{} {} {} {}\n{}", version, printable_line(identity), cross_rank,
-                     local_rank, local_size, checksum ? 1 : 0, selection);
+  return fmt::format("{}\n{}\n{} {} {} {} {}\n{}\n{}\n{}", version,
+                     printable_line(process.identity), cross_rank, local_rank, local_size,
+                     checksum ? 1 : 0, process.pid, process.space, host_ticket, selection);
 }
 
 Result<JoinRecord> parse_join_record(std::string_view text) {
   JoinRecord record;
   record.version = take_line(text);
-  record.identity = take_line(text);
-  std::array<int, 4> numbers{};
+  record.process.identity = take_line(text);
+  std::array<int, 5> numbers{};
   const std::vector<std::string_view> words = split(take_line(text), ' ');
   bool right = words.size() == numbers.size();
   for (std::size_t i = 0; right && i < numbers.size(); ++i) {
@@ -42,12 +43,15 @@ Result<JoinRecord> parse_join_record(std::string_view text) {
     return Status(Code::kCorrupt, fmt::format("a rank joins as {}, and says no more that this "
                                               "version of stormo understands: install one version "
                                               "on all hosts",
-                                              printable_line(record.identity)));
+                                              printable_line(record.process.identity)));
   }
   record.cross_rank = numbers[0];
   record.local_rank = numbers[1];
   record.local_size = numbers[2];
   record.checksum = numbers[3] != 0;
+  record.process.pid = numbers[4];
+  record.process.space = take_line(text);
+  record.host_ticket = take_line(text);
   record.selection = text;
   return record;
 }

@@ -5,7 +5,6 @@
 #include <stormo/comm/job/refusal_lines.h>
 #include <stormo/comm/operation/meeting.h>
 #include <stormo/transport/net/socket.h>
-#include <stormo/transport/shm/host_exchange.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::comm {
@@ -19,8 +18,17 @@ StoreConnector::StoreConnector(std::shared_ptr<JobWatch> job_watch,
       health_(std::move(health)) {}
 
 Result<Connections> StoreConnector::connect(const Membership& m, Deadline by) {
+  STORMO_ASSIGN_OR_RETURN(HostDoor door, find_door(m, by));
+  const bool is_posted = door.listener != nullptr;
+  STORMO_ASSIGN_OR_RETURN(Connections made, connect(m, std::move(door), by));
+  // all have entered, so nobody will read it any more
+  if (is_posted) STORMO_RETURN_IF_ERROR(store().erase(door_key(m), by));
+  return made;
+}
+
+Result<Connections> StoreConnector::connect(const Membership& m, HostDoor door, Deadline by) {
   Connections made;
-  STORMO_ASSIGN_OR_RETURN(transport::HostParts host, join_on_host(m, by));
+  STORMO_ASSIGN_OR_RETURN(transport::HostParts host, join_on_host(m, door, by));
   host.on_stopped = rendezvous_.on_stopped;
   made.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
   if (m.ranks_per_host.size() > 1) {
@@ -31,19 +39,27 @@ Result<Connections> StoreConnector::connect(const Membership& m, Deadline by) {
   return made;
 }
 
-Result<transport::HostParts> StoreConnector::join_on_host(const Membership& m, Deadline by) {
-  if (m.local_size() == 1) return transport::lone_host(arena_);
-  const std::string key = fmt::format("{}/listener/{}", m.name, m.cross_rank);
+std::string StoreConnector::door_key(const Membership& m) {
+  return fmt::format("{}/listener/{}", m.name, m.cross_rank);
+}
+
+Result<StoreConnector::HostDoor> StoreConnector::find_door(const Membership& m, Deadline by) {
+  HostDoor door;
+  if (m.local_size() == 1) return door;
   if (m.local_rank == 0) {
-    STORMO_ASSIGN_OR_RETURN(auto listener, transport::HostListener::open());
-    STORMO_RETURN_IF_ERROR(store().set(key, listener->ticket(), by));
-    auto host = listener->host(m.local_size(), arena_, by, health_.get());
-    // all have entered, so nobody will read it any more
-    if (host.ok()) STORMO_RETURN_IF_ERROR(store().erase(key, by));
-    return host;
+    STORMO_ASSIGN_OR_RETURN(door.listener, transport::HostListener::open());
+    STORMO_RETURN_IF_ERROR(store().set(door_key(m), door.listener->ticket(), by));
+  } else {
+    STORMO_ASSIGN_OR_RETURN(door.ticket, read(door_key(m), by));
   }
-  STORMO_ASSIGN_OR_RETURN(const std::string ticket, read(key, by));
-  return transport::join_host(ticket, m.local_rank, m.local_size(), arena_, by, health_.get());
+  return door;
+}
+
+Result<transport::HostParts> StoreConnector::join_on_host(const Membership& m, const HostDoor& door,
+                                                          Deadline by) {
+  if (m.local_size() == 1) return transport::lone_host(arena_);
+  if (door.listener) return door.listener->host(m.local_size(), arena_, by, health_.get());
+  return transport::join_host(door.ticket, m.local_rank, m.local_size(), arena_, by, health_.get());
 }
 
 /// What another member sets.

@@ -93,11 +93,12 @@ Result<std::unique_ptr<JobWatch>> JobWatch::start(std::unique_ptr<transport::Sto
                                             const auto left = job_watch->left_in({});
                                             return left.ok() ? *left : std::vector<LeftRank>();
                                           },
+                                      .find_process = c->options_.find_process,
                                       .fail =
                                           [job_watch = c.get()](const Status& cause) {
                                             job_watch->health_->fail(job_watch->report(cause));
                                           }});
-  STORMO_RETURN_IF_ERROR(c->stall_watch_->start(by));
+  STORMO_RETURN_IF_ERROR(c->stall_watch_->start());
   c->store_->set_note_source([job_watch = c.get()] {
     job_watch->look_for_stuck_calls();
     job_watch->stall_watch_->tick();

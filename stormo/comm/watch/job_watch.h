@@ -36,6 +36,7 @@ class JobWatch {
     std::shared_ptr<Activities> activities;  ///< what this rank is doing
     protocol::StallLimits stall_limits{};
     std::string flight_file{};   ///< of StallWatch
+    FindProcess find_process{};  ///< the same
     bool rank_0_serves = false;  ///< the Store; not the launcher
   };
   /// Registers the last will and the watches; blocks until the Store has replied, at most until

@@ -33,8 +33,6 @@ constexpr Duration kAttempt = std::chrono::seconds(5);
 constexpr Duration kBeforeExit = std::chrono::seconds(3);  // a launcher is faster
 constexpr std::size_t kMaxStacks = 16;
 
-std::string process_key(Rank rank) { return fmt::format("process/{}", rank); }
-
 /// When to give up on the next of several answers that must be there by then. One silent rank uses
 /// up all the time until then: the Store gets a little more to hand over the others' answers, but
 /// many silent ranks do not take that long each.
@@ -42,18 +40,6 @@ Deadline for_next_answer(Deadline by) {
   const Duration late = Deadline::at(by.when() + kLateAnswers).remaining();
   const Deadline soon = Deadline::after(std::clamp(late, kOneAnswer, kLateAnswer));
   return Deadline::at(std::max(by.when(), soon.when()));
-}
-
-/// What start() posted of a rank's process. Every rank has posted it before it is in an operation:
-/// the deadline is for a Store that answers late. Each is asked for once: it never changes.
-json process_of(transport::StoreClient& store, std::map<Rank, std::string>& known, Rank rank,
-                Deadline by) {
-  if (!known.contains(rank)) {
-    auto process = store.get(process_key(rank), for_next_answer(by));
-    if (!process.ok()) return {};
-    known.emplace(rank, std::move(*process));
-  }
-  return json::parse(known.at(rank), nullptr, /*allow_exceptions=*/false);
 }
 
 }  // namespace
@@ -83,10 +69,7 @@ void StallWatch::stop() {
   answers = std::move(answers_);
 }
 
-Status StallWatch::start(Deadline by) {
-  const json process = {
-      {"identity", options_.identity}, {"pid", ::getpid()}, {"namespace", process_namespace()}};
-  STORMO_RETURN_IF_ERROR(store_.set(process_key(options_.rank), process.dump(), by));
+Status StallWatch::start() {
   return store_.watch(kInquiryKey, [this](std::string_view inquiry) {
     const std::lock_guard lock(mutex_);
     if (answers_ == nullptr) return;
@@ -236,10 +219,10 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
                    {"look_at", json::array()}};
   const Deadline processes_by = Deadline::after(kStoreCall);
   for (const Rank rank : inquiry.look_at) {
-    json about = process_of(store_, processes_, rank, processes_by);
-    if (!about.is_object()) continue;
-    about["rank"] = rank;
-    question["look_at"].push_back(std::move(about));
+    const RankProcess* const process = process_of(rank, processes_by);
+    if (process == nullptr) continue;
+    question["look_at"].push_back(
+        {{"rank", rank}, {"pid", process->pid}, {"namespace", process->space}});
   }
   const std::string text = question.dump();
   std::vector<protocol::RankReport> reports;
@@ -271,6 +254,17 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
   return reports;
 }
 
+/// Every rank has posted it before it is in an operation: the deadline is for a Store that answers
+/// late. Each is asked for once: it never changes. Null: it was not to be had.
+const RankProcess* StallWatch::process_of(Rank rank, Deadline by) {
+  const auto known = processes_.find(rank);
+  if (known != processes_.end()) return &known->second;
+  if (options_.find_process == nullptr) return nullptr;
+  auto found = options_.find_process(store_, rank, for_next_answer(by));
+  if (!found.ok()) return nullptr;
+  return &processes_.emplace(rank, *std::move(found)).first->second;
+}
+
 /// Asks again those that do not answer: they may be late, or have left. And what ranks of the same
 /// host see of them.
 void StallWatch::find_silent(std::vector<protocol::RankReport>& reports) {
@@ -286,9 +280,8 @@ void StallWatch::find_silent(std::vector<protocol::RankReport>& reports) {
     protocol::RankReport& report = reports[static_cast<std::size_t>(silent)];
     if (std::cmp_less(silent, again.size())) report = again[static_cast<std::size_t>(silent)];
     if (report.answered) continue;
-    const json process = process_of(store_, processes_, silent, processes_by);
-    report.identity = fmt::format("rank {}", silent);
-    if (process.is_object()) report.identity = process.value("identity", report.identity);
+    const RankProcess* const process = process_of(silent, processes_by);
+    report.identity = process == nullptr ? fmt::format("rank {}", silent) : process->identity;
     for (const std::string& record : records) {
       const json answer = json::parse(record, nullptr, /*allow_exceptions=*/false);
       for (const json& neighbour : answer.value("neighbours", json::array())) {

@@ -15,6 +15,7 @@
 #include <stormo/comm/operation/operation_lane.h>
 #include <stormo/comm/watch/activity.h>
 #include <stormo/comm/watch/left_ranks.h>
+#include <stormo/comm/watch/rank_process.h>
 #include <stormo/comm/work.h>
 #include <stormo/protocol/stall.h>
 #include <stormo/transport/health.h>
@@ -42,13 +43,14 @@ class StallWatch {
     std::shared_ptr<transport::Health> health;
     /// Who has left the job in order; null: nobody.
     std::function<std::vector<LeftRank>()> left;
+    FindProcess find_process;                 ///< null: they are not there
     std::function<void(const Status&)> fail;  ///< ends the job on all ranks
   };
   StallWatch(transport::StoreClient& store, Options options);
   /// Must not be called while the Store's thread may still call tick().
   ~StallWatch();
-  /// Posts the identity of this process in the Store, and answers questions from now on.
-  Status start(Deadline by);
+  /// Answers questions from now on.
+  Status start();
   /// To be called on the Store's thread with every heartbeat. Does not block.
   void tick();
   /// Ends the threads; tick() does nothing from now on. Blocks until they are done, which takes
@@ -80,6 +82,7 @@ class StallWatch {
   Result<bool> claim(const std::string& key);
   std::vector<protocol::RankReport> ask(const Inquiry& inquiry, std::vector<std::string>* records);
   void find_silent(std::vector<protocol::RankReport>& reports);
+  const RankProcess* process_of(Rank rank, Deadline by);
   void look_again(const Look& look, Duration after);
   void end_job(const protocol::Stall& stall);
   void answer_to(std::string_view inquiry);
@@ -99,7 +102,7 @@ class StallWatch {
   Work look_;
   Work answer_;
   int num_inquiries_ = 0;                  // looks_ only
-  std::map<Rank, std::string> processes_;  // what the Store has said of them; looks_ only
+  std::map<Rank, RankProcess> processes_;  // what the Store has said of them; looks_ only
   bool ending_ = false;                    // answers_ only
 };
 

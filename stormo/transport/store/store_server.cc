@@ -246,7 +246,7 @@ void EpollStoreServer::serve(SessionId id, std::uint32_t events, TimePoint now) 
   }
   const Status done = handle_input(id, s, now);
   if (!done.ok()) return drop(id, done.message(), now);
-  watch_session(id, s);
+  if (!flush(id, s)) drop(id, {}, now);
 }
 
 /// Works off what was received, until the session has enough replies to read.

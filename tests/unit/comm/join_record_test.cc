@@ -19,11 +19,12 @@ using ::testing::HasSubstr;
 
 JoinRecord record_of_rank_0() {
   return {.version = "1.2 (protocol 3)",
-          .identity = "rank 0 (host a, pid 7)",
+          .process = {"rank 0 (host a, pid 7)", 7, "boot pid:[1]"},
           .cross_rank = 0,
           .local_rank = 0,
           .local_size = 2,
           .checksum = true,
+          .host_ticket = "name 0123",
           .selection = "selection v1\nall_reduce one_host ranks=0 bytes=99\n"};
 }
 
@@ -32,22 +33,23 @@ TEST(JoinRecord, IsReadBack) {
   EXPECT_EQ(parse_join_record(record.to_text()).take_or_throw(), record);
   record.selection.clear();
   record.checksum = false;
+  record.host_ticket.clear();
   EXPECT_EQ(parse_join_record(record.to_text()).take_or_throw(), record);
   EXPECT_EQ(version_in(record.to_text()), "1.2 (protocol 3)");
 }
 
 TEST(JoinRecord, KeepsItsLines) {
   JoinRecord record = record_of_rank_0();
-  record.identity = "rank 0 (host a\nb, pid 7)";
+  record.process.identity = "rank 0 (host a\nb, pid 7)";
   const auto back = parse_join_record(record.to_text());
   ASSERT_TRUE(back.ok()) << back.status().to_string();
-  EXPECT_EQ(back->identity, "rank 0 (host a\\nb, pid 7)");
+  EXPECT_EQ(back->process.identity, "rank 0 (host a\\nb, pid 7)");
   EXPECT_EQ(back->selection, record.selection);
 }
 
 TEST(JoinRecord, ThatIsNoneIsRefused) {
-  for (const std::string text : {"", "1.2 (protocol 3)", "1.2\nrank 0\n", "1.2\nrank 0\n0 0 2\n",
-                                 "1.2\nrank 0\n0 0 x 1\n", "1.2\nrank 0\n0 0 2 1 9\n"}) {
+  for (const std::string text : {"", "1.2 (protocol 3)", "1.2\nrank 0\n", "1.2\nrank 0\n0 0 2 1\n",
+                                 "1.2\nrank 0\n0 0 x 1 7\n", "1.2\nrank 0\n0 0 2 1 7 9\n"}) {
     EXPECT_EQ(parse_join_record(text).status().code(), Code::kCorrupt) << text;
   }
 }
@@ -87,7 +89,7 @@ TEST_F(Joining, AnOldVersionIsNamed) {
 
 TEST_F(Joining, AnotherProcessWithItsNumberIsNamed) {
   JoinRecord other = record_of_rank_0();
-  other.identity = "rank 1 (host c, pid 9)";
+  other.process.identity = "rank 1 (host c, pid 9)";
   server_->set("version/1", other.to_text());
   EXPECT_THAT(join_as_rank_1().message(),
               HasSubstr("two processes claim to be rank 1: rank 1 (host c, pid 9) and rank 1 "
