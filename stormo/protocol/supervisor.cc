@@ -101,6 +101,7 @@ bool Supervisor::is_crash(int signal) {
 /// Whether the run goes on without it, which has just gone.
 bool Supervisor::is_dispensable(const Member& m, TimePoint now) const {
   if (!m.place.may_be_lost || phase_ != Phase::kRunning || failed_) return false;
+  if (options_.replaces && m.code == kSavedTryAgain) return false;  // it knows that none can go on
   const int group = m.place.stands_in;
   if (m.returns_at && *m.returns_at <= now) return true;
   return group == 0 || std::ranges::any_of(members_, [group](const Member& other) {
@@ -116,7 +117,8 @@ bool Supervisor::replaces() const {
 
 void Supervisor::plan_return(Rank rank, TimePoint now) {
   Member& m = members_[static_cast<std::size_t>(rank)];
-  if (!replaces() || !m.place.may_be_lost || m.code == kConfiguration) return;
+  if (!replaces() || !m.place.may_be_lost) return;
+  if (m.code == kConfiguration || m.code == kSavedTryAgain) return;
   const std::string identity = std::to_string(rank);
   history_.note(identity, now);
   m.returns_at = history_.returns_at(identity, now);

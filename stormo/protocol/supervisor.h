@@ -118,7 +118,8 @@ struct RankPlace {
 /// other. One that is lost more often than LossHistory lets pass has to wait, and is started again
 /// only if another one lives meanwhile: so a program that always fails ends. There is no start of a
 /// rank that has exited with 2 or whose host is lost, and none after a rank has ended well, or as
-/// interrupted, after a signal of the user, or after a failure.
+/// interrupted, after a signal of the user, or after a failure. A rank that exits with 75 says that
+/// nobody has anything to go on with: that ends the job.
 class Supervisor {
  public:
   struct Options {
@@ -165,7 +166,7 @@ class Supervisor {
     std::optional<TimePoint> returns_at{};  ///< gone, and to be started again
     std::string unstarted{};                ///< why it could not be
   };
-  static constexpr int kConfiguration = 2, kSignalBase = 128;  ///< exit codes
+  static constexpr int kConfiguration = 2, kSavedTryAgain = 75, kSignalBase = 128;  ///< exit codes
 
   void excuse_frozen();
   void take(const Started& e);

@@ -10,7 +10,6 @@
 namespace stormo::protocol {
 namespace {
 
-constexpr int kSavedTryAgain = 75;
 constexpr std::size_t kMaxListedRanks = 8;
 
 /// What such a death usually comes from, and what helps; empty when the signal says nothing.

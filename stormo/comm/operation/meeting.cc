@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <iterator>
 #include <sstream>
@@ -29,6 +30,14 @@ constexpr Duration kCall = std::chrono::seconds(10);
 constexpr Duration kFirstLook = std::chrono::milliseconds(100);
 constexpr Duration kNextLooks = std::chrono::milliseconds(500);
 
+/// At first a rank that is lost is not to be waited for; then the Store is not to be asked too
+/// often.
+Duration next_look(TimePoint began) {
+  constexpr Duration kSoon = std::chrono::milliseconds(20);
+  constexpr Duration kLong = std::chrono::seconds(2);
+  return std::chrono::steady_clock::now() - began < kLong ? kSoon : kNextLooks;
+}
+
 Deadline soon() { return Deadline::after(kCall); }
 
 std::vector<Rank> ranks_of(const std::string& list) {
@@ -40,7 +49,8 @@ std::vector<Rank> ranks_of(const std::string& list) {
 
 Result<std::optional<std::string>> value_of(transport::KeyValues& values, const std::string& key,
                                             Deadline by, const std::function<Status()>& job) {
-  for (Duration look = kFirstLook;; look = kNextLooks) {
+  const TimePoint began = std::chrono::steady_clock::now();
+  for (Duration look = kFirstLook;; look = next_look(began)) {
     Result<std::string> value =
         values.get(key, Deadline::at(std::min(by.when(), Deadline::after(look).when())));
     if (value.ok()) return std::optional(*std::move(value));

@@ -29,6 +29,9 @@ constexpr Duration kAlone = std::chrono::seconds(10);
 /// How often a waiting process looks for signals.
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
+/// For one question to the Store.
+constexpr Duration kStoreTime = std::chrono::seconds(1);
+
 std::string_view host_of(std::string_view identity) {
   return identity.substr(0, identity.rfind('/'));
 }
@@ -137,14 +140,11 @@ Result<std::unique_ptr<comm::Communicator>> ElasticSession::join(
   return comm::join(r);
 }
 
-// Whoever waits for others in a group that is being made learns it from the Store.
+// Also whoever waits for others in a group that is being made learns it, from the Store.
 void ElasticSession::abort(Epoch epoch) {
   const Status cause(Code::kCancelled, fmt::format("epoch {} is over: a member was lost", epoch));
-  if (joining_ == epoch) {
-    const std::string key = fmt::format("epoch {}/{}", epoch, protocol::kFailureKey);
-    (void)store_->set_if_absent(key, comm::encode_failure(cause),
-                                Deadline::after(std::chrono::seconds(1)));
-  }
+  const std::string key = fmt::format("epoch {}/{}", epoch, protocol::kFailureKey);
+  (void)store_->set_if_absent(key, comm::encode_failure(cause), Deadline::after(kStoreTime));
   world_.fail_epoch(epoch, cause);
 }
 
@@ -183,10 +183,8 @@ Status ElasticSession::enter() {
     if (const auto* start = std::get_if<protocol::StartGroup>(&order)) {
       const Epoch epoch = start->record.epoch;
       record_ = start->record;
-      joining_ = epoch;
       auto group = join(start->record);
       if (group.ok()) world_.replace(std::move(*group), epoch);
-      joining_ = 0;
       if (group.ok()) break;
       tell(protocol::PartFailed{.epoch = epoch});
     } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -122,7 +121,6 @@ class ElasticSession {
   const ElasticPlace place_;
   const Outside outside_;
   std::unique_ptr<transport::StoreClient> store_;  // of the launcher
-  std::atomic<Epoch> joining_ = 0;                 // whose group is being made
   protocol::ElasticRecord record_;
   protocol::Healing healing_;
   bool was_member_ = false;

@@ -176,6 +176,18 @@ TEST(Restarts, NotOfWhoFoundAnErrorOfTheUser) {
   EXPECT_EQ(job.done->exit_code, 2);
 }
 
+// A replacement that has found nobody who has the state: whoever is left is frozen.
+TEST(Restarts, WhoSaysThatTheJobCannotGoOnEndsIt) {
+  ElasticJob job(3);
+  job.lose(1);
+  job.tell(Exited{1, 75});
+  job.tell(Tick{});
+  EXPECT_EQ(job.starts.size(), 1u);
+  job.finish();
+  EXPECT_EQ(job.done->exit_code, 75);
+  EXPECT_THAT(job.signals, ::testing::Contains(SIGKILL)) << "those that are frozen, too";
+}
+
 TEST(Restarts, NotUnlessWanted) {
   ElasticJob job(2, /*replaces=*/false);
   job.tell(Signalled{1, SIGKILL});
