@@ -4,6 +4,7 @@
 #include <stormo/base/check.h>
 #include <stormo/transport/tcp/link.h>
 #include <stormo/transport/tcp/mesh.h>
+#include <stormo/transport/tcp/send_times.h>
 #include <stormo/transport/tcp/stripes.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
@@ -66,6 +67,8 @@ class TcpTransport final : public Transport {
     stripes_.clear();
     for (const Outgoing& m : sends) add(m);
     for (const Incoming& m : receives) add(m);
+    send_times_.end();
+    if (is_bulk(sends, {})) measure(sends);
     const Status done = run(is_bulk(sends, receives), by);
     if (!done.ok()) {
       // Streams may be cut in the middle of a message: nothing may follow.
@@ -123,6 +126,13 @@ class TcpTransport final : public Transport {
     }
   }
 
+  void measure(std::span<const Outgoing> sends) {
+    for (const Outgoing& m : sends) send_times_.add(m.bytes.size());
+    for (const Connection* link : active_) {
+      if (link->sending()) send_times_.watch(link->fd());
+    }
+  }
+
   void count(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
     messages_sent_ += sends.size();
     messages_received_ += receives.size();
@@ -151,6 +161,7 @@ class TcpTransport final : public Transport {
   std::vector<std::vector<std::unique_ptr<Connection>>> links_;
   std::vector<Connection*> active_;  // with parts of the current exchange
   std::deque<Stripes> stripes_;      // of the current exchange
+  SendTimes send_times_;
   std::vector<pollfd> fds_;
   TimePoint lines_checked_{};
   std::atomic<std::uint64_t> messages_sent_{0};

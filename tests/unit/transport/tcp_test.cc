@@ -4,6 +4,7 @@
 #include <stormo/base/rng.h>
 #include <stormo/transport/tcp/frame.h>
 #include <stormo/transport/tcp/link.h>
+#include <stormo/transport/tcp/send_times.h>
 #include <stormo/transport/tcp/stripes.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 #include <sys/socket.h>
@@ -273,6 +274,46 @@ TEST(Tcp, RanksOfAnotherEpochAreRefused) {
   EXPECT_THAT(made.status().message(), HasSubstr("wrong epoch"));
   EXPECT_EQ(server.get().status().code(), Code::kDeadlineExceeded);
   EXPECT_THAT(refused.get_future().get(), HasSubstr("wrong epoch"));
+}
+
+// Both ends are in this process, and count together.
+TEST(SendTimes, BulkDataIsMeasuredAndSmallMessagesAreNot) {
+  auto fabric = make_tcp_fabric(2, "127.0.0.1", false);
+  const auto swap = [&](std::size_t bytes) {
+    const Bytes out(bytes);
+    std::array<Bytes, 2> in{Bytes(bytes), Bytes(bytes)};
+    auto other = std::async(std::launch::async, [&] {
+      const Outgoing to{0, 5, out};
+      const Incoming from{0, 5, in[1]};
+      return fabric[1]->exchange({&to, 1}, {&from, 1}, soon());
+    });
+    const Outgoing to{1, 5, out};
+    const Incoming from{1, 5, in[0]};
+    EXPECT_TRUE(fabric[0]->exchange({&to, 1}, {&from, 1}, soon()).ok());
+    EXPECT_TRUE(other.get().ok());
+  };
+  const BulkSent before = bulk_sent();
+  swap(100);
+  swap(100);
+  EXPECT_EQ(bulk_sent().since(before).bytes, 0u);
+  EXPECT_EQ(bulk_sent().since(before).seconds(), 0);
+  constexpr std::size_t kBytes = 8 << 20;
+  const TimePoint begin = std::chrono::steady_clock::now();
+  swap(kBytes);
+  swap(kBytes);
+  swap(100);  // ends the measurement
+  const BulkSent sent = bulk_sent().since(before);
+  EXPECT_EQ(sent.bytes, 2 * 2 * kBytes);
+  EXPECT_GT(sent.acknowledged, kBytes);
+  EXPECT_LE(sent.acknowledged, 2 * 2 * (kBytes + 1000));
+  EXPECT_LE(sent.under_way, 2 * (std::chrono::steady_clock::now() - begin) + 20ms);  // in 4 ms
+}
+
+TEST(SendTimes, SecondsAreThoseOfAllBytesAtTheRateOfThoseThatWereWatched) {
+  const BulkSent before{.bytes = 10, .acknowledged = 5, .under_way = 1s};
+  const BulkSent now{.bytes = 310, .acknowledged = 105, .under_way = 3s};
+  EXPECT_DOUBLE_EQ(now.since(before).seconds(), 6);
+  EXPECT_EQ((BulkSent{.bytes = 10, .under_way = 1s}.seconds()), 0);
 }
 
 TEST(Faulty, ADroppedMessageBecomesADeadline) {
