@@ -106,10 +106,20 @@ void read_evaluation(const Json& record, JobStatus& job) {
   }
 }
 
+void read_slow_rank(const Json& record, JobStatus& job) {
+  const std::int64_t rank = count_at(record, "rank");
+  if (rank < 0 || rank >= std::ssize(job.ranks)) return;
+  job.ranks[static_cast<std::size_t>(rank)].slow.push_back(
+      {.part = text_at(record, "part"),
+       .ratio = number_at(record, "ratio"),
+       .without = number_at(record, "step_ratio_without")});
+}
+
 void read_record(const Json& record, JobStatus& job) {
   const std::string event = text_at(record, "event");
   if (event == "start") read_start(record, job);
   if (event == "step") read_step(record, job);
+  if (event == "slow_rank") read_slow_rank(record, job);
   if (event == "eval") read_evaluation(record, job);
   if (event == "warning") job.warning = text_at(record, "message");
   if (event == "error") job.error = text_at(record, "message");
@@ -141,7 +151,13 @@ Json rank_json(const RankStatus& r, std::size_t rank, bool slowest) {
               {"state", text_or_null(r.state)},
               {"memory_bytes", r.memory_bytes ? Json(*r.memory_bytes) : Json()},
               {"seconds", Json()},
-              {"slowest", slowest}};
+              {"slowest", slowest},
+              {"slow", Json::array()}};
+  for (const RankStatus::Slow& s : r.slow) {
+    out["slow"].push_back({{"part", s.part},
+                           {"ratio", number_or_null(s.ratio)},
+                           {"step_ratio_without", number_or_null(s.without)}});
+  }
   if (!r.seconds) return out;
   for (std::size_t lane = 0; lane < r.seconds->size(); ++lane) {
     out["seconds"][std::string(to_string(static_cast<Lane>(lane)))] =

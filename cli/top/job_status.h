@@ -19,6 +19,12 @@ struct RankStatus {
   std::optional<std::uint64_t> memory_bytes{};
   /// Of a step, by Lane; empty: not known.
   std::optional<std::array<double, kNumLanes>> seconds{};
+  /// A part of the step in which it is slow, and how often the time of the others it takes.
+  struct Slow {
+    std::string part{};
+    double ratio = 1, without = 1;  ///< and the time of a step without that, as a share
+  };
+  std::vector<Slow> slow{};
 
   /// Time in which others may have to wait for it.
   double busy_seconds() const;

@@ -157,6 +157,15 @@ std::string known(const std::string& text) {
   return text.empty() ? std::string(kUnknown) : printable_line(text);
 }
 
+/// "data 1.3x"
+std::string slow_text(const RankStatus& r) {
+  std::string out;
+  for (const RankStatus::Slow& s : r.slow) {
+    out += fmt::format("{}{} {:.1f}x", out.empty() ? "" : ", ", printable_line(s.part), s.ratio);
+  }
+  return out;
+}
+
 /// A column of the table. In a narrow window those of the highest `order` are left out.
 struct Column {
   std::string head;
@@ -167,13 +176,13 @@ struct Column {
 };
 
 std::vector<Column> columns_of_ranks(const JobStatus& job, const std::vector<int>& shown) {
-  std::vector<Column> table = {{"rank", 0},   {"state", 4}, {"compute", 1},
-                               {"wait", 2},   {"comm", 6},  {"data", 7},
-                               {"memory", 3}, {"host", 5},  {"slowest", 8}};
+  std::vector<Column> table = {{"rank", 0}, {"state", 4},  {"compute", 1}, {"wait", 2},
+                               {"comm", 6}, {"data", 7},   {"memory", 3},  {"host", 5},
+                               {"slow", 1}, {"slowest", 8}};
   for (const int rank : shown) {
     const RankStatus& r = job.ranks[static_cast<std::size_t>(rank)];
     const bool slowest = rank == job.slowest;
-    const std::array<std::string, 9> cells = {
+    const std::array<std::string, 10> cells = {
         fmt::format("{}{}", slowest ? "*" : " ", rank),
         known(r.state),
         lane_text(r, Lane::kCompute),
@@ -182,6 +191,7 @@ std::vector<Column> columns_of_ranks(const JobStatus& job, const std::vector<int
         lane_text(r, Lane::kData),
         r.memory_bytes ? format_bytes(*r.memory_bytes) : std::string(kUnknown),
         std::string(fitting(known(r.host), kHostColumns)),
+        slow_text(r),
         slowest ? "slowest" : ""};
     for (std::size_t c = 0; c < table.size(); ++c) table[c].cells.push_back(cells[c]);
   }

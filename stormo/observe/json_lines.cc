@@ -133,6 +133,20 @@ void JsonObserver::on_warning(const WarningRecord& r) {
              {{"event", "warning"}, {"kind", r.kind}, {"step", r.step}, {"message", r.message}});
 }
 
+void JsonObserver::on_slow_ranks(const SlowRanksRecord& r) {
+  for (const SlowRanksRecord::Change& c : r.changes) {
+    write_line(out_, {{"event", c.begins ? "slow_rank" : "slow_rank_end"},
+                      {"step", r.step},
+                      {"rank", c.rank},
+                      {"host", text_or_null(c.host)},
+                      {"part", c.part},
+                      {"seconds", c.seconds},
+                      {"expected_s", c.expected},
+                      {"ratio", c.ratio},
+                      {"step_ratio_without", c.without}});
+  }
+}
+
 void JsonObserver::on_end(const EndRecord& r) {
   Json line = {{"event", "end"},
                {"steps", r.steps},

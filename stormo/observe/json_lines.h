@@ -23,6 +23,7 @@ class JsonObserver final : public RunObserver {
   void on_eval(const EvalRecord& record) override;
   void on_save_failed(const SaveFailedRecord& record) override;
   void on_warning(const WarningRecord& record) override;
+  void on_slow_ranks(const SlowRanksRecord& record) override;
   void on_end(const EndRecord& record) override;
   void on_error(const ErrorRecord& record) override;
 

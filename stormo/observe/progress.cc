@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string_view>
 
 #include <stormo/base/printable.h>
@@ -89,6 +90,30 @@ std::string save_failed_text(const SaveFailedRecord& r) {
   return fmt::format(
       "warning: the checkpoint after step {} failed ({} in a row, {} end the run): {}", r.step,
       r.failures, r.max_failures, r.error);
+}
+
+/// "rank 3 on host b is slow: data takes 1.3 times as long as expected, ..."; a line for each of
+/// the first ones.
+std::string slow_ranks_text(const SlowRanksRecord& r) {
+  constexpr std::size_t kMostLines = 3;
+  std::string out;
+  for (const SlowRanksRecord::Change& c :
+       std::span(r.changes).first(std::min(r.changes.size(), kMostLines))) {
+    out += fmt::format("rank {}{}", c.rank,
+                       c.host.empty() ? "" : " on host " + printable_line(c.host));
+    if (!c.begins) {
+      out += fmt::format(" is as fast as the others again: {}\n", c.part);
+      continue;
+    }
+    out += fmt::format(
+        " is slow: {} takes {}{:.1f} times as long as that of the others, {} a step; without it a "
+        "step would take {:.2f} of its time\n",
+        c.part, c.ratio < 100 ? "" : "at least ", c.ratio, seconds(c.seconds), c.without);
+  }
+  if (r.changes.size() > kMostLines) {
+    out += fmt::format("and {} more changes: see --json\n", r.changes.size() - kMostLines);
+  }
+  return out;
 }
 
 /// "mean 1.03, max 5 (worker 0: 1.02, worker 1: 1.04)"
@@ -200,10 +225,16 @@ void TextObserver::on_eval(const EvalRecord& r) {
 
 void TextObserver::on_save_failed(const SaveFailedRecord& r) { print_line(save_failed_text(r)); }
 
+void TextObserver::on_slow_ranks(const SlowRanksRecord& r) { print_lines(slow_ranks_text(r)); }
+
 void TextObserver::on_warning(const WarningRecord& r) { print_line("warning: " + r.message); }
 
 void WarningObserver::on_warning(const WarningRecord& r) {
   out_ << "warning: " + r.message + "\n" << std::flush;
+}
+
+void WarningObserver::on_slow_ranks(const SlowRanksRecord& r) {
+  out_ << slow_ranks_text(r) << std::flush;
 }
 
 void WarningObserver::on_save_failed(const SaveFailedRecord& r) {

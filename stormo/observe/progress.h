@@ -32,6 +32,7 @@ class TextObserver final : public RunObserver {
   void on_eval(const EvalRecord& record) override;
   void on_save_failed(const SaveFailedRecord& record) override;
   void on_warning(const WarningRecord& record) override;
+  void on_slow_ranks(const SlowRanksRecord& record) override;
   void on_end(const EndRecord& record) override;
   void on_error(const ErrorRecord& record) override;
 
@@ -56,6 +57,7 @@ class WarningObserver final : public RunObserver {
 
   void on_save_failed(const SaveFailedRecord& record) override;
   void on_warning(const WarningRecord& record) override;
+  void on_slow_ranks(const SlowRanksRecord& record) override;
 
  private:
   std::ostream& out_;

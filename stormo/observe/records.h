@@ -56,6 +56,22 @@ struct WarningRecord {
   std::string message{};
 };
 
+/// Ranks that have become slow, or are so no more (protocol::SlowRanks).
+struct SlowRanksRecord {
+  struct Change {
+    int rank = 0;
+    std::string host{};   ///< with several hosts
+    std::string part{};   ///< "compute", "data", "link", "optimizer"
+    double seconds = 0;   ///< that it takes in a step
+    double expected = 0;  ///< as long as the others take
+    double ratio = 1;     ///< of the two, at most 100
+    double without = 1;   ///< time of a step if it took as long as the others, as a share of now
+    bool begins = true;   ///< else it is as fast as the others again
+  };
+  std::int64_t step = 0;
+  std::vector<Change> changes{};
+};
+
 /// Which classes or labels the samples of each rank have in an epoch; only with a sharding that was
 /// chosen.
 struct ShardingRecord {
@@ -202,6 +218,7 @@ class RunObserver {
   virtual void on_eval(const EvalRecord&) {}
   virtual void on_save_failed(const SaveFailedRecord&) {}
   virtual void on_warning(const WarningRecord&) {}
+  virtual void on_slow_ranks(const SlowRanksRecord&) {}
   virtual void on_end(const EndRecord&) {}
   /// Instead of on_end.
   virtual void on_error(const ErrorRecord&) {}

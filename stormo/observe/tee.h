@@ -19,6 +19,7 @@ class TeeObserver : public RunObserver {
   void on_eval(const EvalRecord& r) override { each(&RunObserver::on_eval, r); }
   void on_save_failed(const SaveFailedRecord& r) override { each(&RunObserver::on_save_failed, r); }
   void on_warning(const WarningRecord& r) override { each(&RunObserver::on_warning, r); }
+  void on_slow_ranks(const SlowRanksRecord& r) override { each(&RunObserver::on_slow_ranks, r); }
   void on_end(const EndRecord& r) override { each(&RunObserver::on_end, r); }
   void on_error(const ErrorRecord& r) override { each(&RunObserver::on_error, r); }
 

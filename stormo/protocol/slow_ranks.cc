@@ -110,6 +110,7 @@ SlowRanks::Block SlowRanks::block_of(const Samples& samples, const Choose& choos
       block.took[r][part] = over_samples([&](const StepSample& s) { return s.ranks[r][part]; });
     }
   }
+  block.least = samples.back().least;
   block.expected = block.took;
   for (const auto& [key, state] : states_) {
     block.expected[at(key.first)][at(key.second)] = expected(block, key);
@@ -184,7 +185,8 @@ std::size_t SlowRanks::needed(std::size_t part, std::size_t judged) const {
 bool SlowRanks::is_slow_in(const Block& block, const Key& key) const {
   const double took = block.took[at(key.first)][at(key.second)];
   const double should = block.expected[at(key.first)][at(key.second)];
-  return took >= kSlowBlock * should && took - should >= kSlowBlockShare * block.seconds;
+  return took >= kSlowBlock * should &&
+         took - should >= std::max(kSlowBlockShare * block.seconds, block.least[at(key.second)]);
 }
 
 /// Exact where all ranks wait for each other in every step and nothing overlaps: the last one to be

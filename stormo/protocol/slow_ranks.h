@@ -27,6 +27,7 @@ struct StepSample {
   std::vector<PartSeconds> ranks;
   std::vector<double> sent;  ///< by rank: bytes that its StepPart::kLink is of
   double seconds = 0;        ///< of the step, with waiting
+  PartSeconds least{};       ///< a shorter difference cannot be measured
 };
 
 /// A rank that takes longer in a part of the step than it should.
@@ -84,6 +85,7 @@ class SlowRanks {
     std::vector<double> sent;
     double seconds = 0;  ///< of a step
     Parts expected;      ///< that they should have taken
+    PartSeconds least{};
   };
   struct State {
     std::size_t slow_blocks = 0;  // in a row, up to now

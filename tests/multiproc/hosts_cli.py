@@ -37,12 +37,19 @@ class HostsTest(TrainTest):
             f'\'mount -t tmpfs none {self.private} && cd {self.folder} && exec "$@"\' sh "$@"\n')
         self.on_host.chmod(0o755)
 
-    def on_two_hosts(self, recipe, *more, ranks=1, environment=None):
-        """So many ranks on each host train, or on the first and on the second one."""
+    def hosts_of_job(self, ranks):
+        """Arguments for so many ranks on each host, or on the first and on the second one."""
         first, second = ranks if isinstance(ranks, tuple) else (ranks, ranks)
-        return self.stormo("train", recipe, "-H", f"{self.name}-1:{first},{self.name}-2:{second}", "--interface",
-                           f"{self.name}br,eth0", "--remote-shell", f"{self.on_host} {{host}}", "--json", *more,
-                           environment=environment)
+        return ("-H", f"{self.name}-1:{first},{self.name}-2:{second}", "--interface", f"{self.name}br,eth0",
+                "--remote-shell", f"{self.on_host} {{host}}", "--json")
+
+    def on_two_hosts(self, recipe, *more, ranks=1, environment=None):
+        """Trains on both hosts."""
+        return self.stormo("train", recipe, *self.hosts_of_job(ranks), *more, environment=environment)
+
+    def start_on_two_hosts(self, recipe, *more, ranks=1):
+        """The same, and goes on while it runs."""
+        return self.start(recipe, *self.hosts_of_job(ranks), *more)
 
     def bytes_at_second_host(self):
         """What its interface has received and sent, as the kernel counts it."""

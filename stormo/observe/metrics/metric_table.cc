@@ -4,6 +4,9 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <string>
+#include <string_view>
 
 #include <stormo/base/event.h>
 
@@ -76,6 +79,23 @@ void phase_ratio(In in, Out out) {
 
 void slowest_rank(In in, Out out) {
   if (in.run.logged) out.add(in.run.logged->slowest);
+}
+
+/// Of each part of a step, the rank that is slowest in it; none while no rank is slow.
+template <auto kField>
+void of_slow_ranks(In in, Out out) {
+  std::map<std::string_view, const SlowRanksRecord::Change*> worst;
+  for (const SlowRanksRecord::Change& c : in.run.slow.changes) {
+    const auto [at, first] = worst.try_emplace(c.part, &c);
+    if (!first && c.ratio > at->second->ratio) at->second = &c;
+  }
+  for (const auto& [part, c] : worst) {
+    out.add("phase", std::string(part), static_cast<double>(std::invoke(kField, *c)));
+  }
+}
+
+void slow_ranks(In in, Out out) {
+  if (in.run.logged) out.add(static_cast<double>(in.run.slow.changes.size()));
 }
 
 void last_step_time(In in, Out out) {
@@ -153,6 +173,16 @@ constexpr MetricRow kTable[] = {
      phase_ratio},
     {"stormo_slowest_rank", kGauge, "",
      "Rank that computed and loaded longest, as of the last logged step.", slowest_rank},
+    {"stormo_slow_ranks", kGauge, "", "Ranks that are named as slow now, once for each cause.",
+     slow_ranks},
+    {"stormo_slow_rank", kGauge, "", "Rank that is slow now in this part of a step.",
+     of_slow_ranks<&SlowRanksRecord::Change::rank>},
+    {"stormo_slowness_ratio", kGauge, "ratio",
+     "Times that this part of a step takes that rank as long as the others.",
+     of_slow_ranks<&SlowRanksRecord::Change::ratio>},
+    {"stormo_step_without_slow_rank_ratio", kGauge, "ratio",
+     "Time of a step if that rank were as fast as the others, as a share of what it takes.",
+     of_slow_ranks<&SlowRanksRecord::Change::without>},
     {"stormo_loss", kGauge, "", "Loss of the newest step, mean over the samples of all ranks.",
      of_step<&StepRecord::loss>},
     {"stormo_learning_rate", kGauge, "", "Learning rate of the newest step.",

@@ -30,6 +30,7 @@ std::string record_lines(const RunStatus& run) {
   for (const EvalRecord& e : run.evaluations) json.on_eval(e);
   if (run.save_failed) json.on_save_failed(*run.save_failed);
   if (run.warning) json.on_warning(*run.warning);
+  json.on_slow_ranks(run.slow);
   if (run.end) json.on_end(*run.end);
   if (run.error) json.on_error(*run.error);
   return lines.str();

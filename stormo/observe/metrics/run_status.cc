@@ -81,6 +81,17 @@ void StatusObserver::on_warning(const WarningRecord& record) {
   publish();
 }
 
+void StatusObserver::on_slow_ranks(const SlowRanksRecord& record) {
+  mine_.slow.step = record.step;
+  for (const SlowRanksRecord::Change& c : record.changes) {
+    std::erase_if(mine_.slow.changes, [&c](const SlowRanksRecord::Change& old) {
+      return old.rank == c.rank && old.part == c.part;
+    });
+    if (c.begins) mine_.slow.changes.push_back(c);
+  }
+  publish();
+}
+
 void StatusObserver::on_end(const EndRecord& record) {
   mine_.end = record;
   publish_last();

@@ -27,6 +27,7 @@ struct RunStatus {
   std::vector<EvalRecord> evaluations{};         ///< the newest of each split
   std::map<std::string, std::int64_t> warnings;  ///< by kind
   std::optional<WarningRecord> warning{};        ///< the newest
+  SlowRanksRecord slow{};                        ///< those that are slow now, the newest last
   std::optional<SaveFailedRecord> save_failed{};
   std::optional<EndRecord> end{};
   std::optional<ErrorRecord> error{};
@@ -50,6 +51,7 @@ class StatusObserver final : public RunObserver {
   void on_eval(const EvalRecord& record) override;
   void on_save_failed(const SaveFailedRecord& record) override;
   void on_warning(const WarningRecord& record) override;
+  void on_slow_ranks(const SlowRanksRecord& record) override;
   void on_end(const EndRecord& record) override;
   void on_error(const ErrorRecord& record) override;
 

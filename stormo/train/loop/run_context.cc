@@ -26,6 +26,18 @@ data::Sampler sampler_of(const RunSetup& setup) {
   return make_sampler(*setup.train, o, mine.index, mine.parts);
 }
 
+/// In one message.
+Status add_up_together(comm::Communicator& world, std::span<double> some,
+                       std::span<double> others) {
+  if (others.empty()) return add_up(world, some);
+  std::vector<double> all(some.begin(), some.end());
+  all.insert(all.end(), others.begin(), others.end());
+  STORMO_RETURN_IF_ERROR(add_up(world, all));
+  std::copy_n(all.begin(), some.size(), some.begin());
+  std::copy_n(all.begin() + std::ssize(some), others.size(), others.begin());
+  return {};
+}
+
 }  // namespace
 
 RunContext::RunContext(RunSetup& s)
@@ -71,8 +83,8 @@ std::int64_t RunContext::next_common_step() const {
   return next;
 }
 
-Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine,
-                           std::optional<double> squares) {
+Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine, std::optional<double> squares,
+                           std::span<double> others) {
   int stop = StopSignal::received();
   const bool usr1 = StopSignal::take_usr1();
   if (usr1 && stop == 0 && run.options.on_usr1 == OnUsr1::kSaveAndExit) stop = SIGUSR1;
@@ -85,7 +97,7 @@ Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine,
     sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
   sums.back() = squares.value_or(0);
   const std::size_t count = squares ? sums.size() : kAgreedNumbers;
-  STORMO_RETURN_IF_ERROR(add_up(run.world, std::span<double>(sums).first(count)));
+  STORMO_RETURN_IF_ERROR(add_up_together(run.world, std::span<double>(sums).first(count), others));
   const auto stops = std::span(sums).subspan<4, kStops>();
   const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
   if (run.state.step < run.steps && told != stops.end()) {

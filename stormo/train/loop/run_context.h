@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -103,13 +104,13 @@ struct Agreement {
 
 /// The numbers that the ranks add up for it: loss, samples, ranks that were asked to save, failed
 /// saves, and for each signal the ranks that received it. With averages there is one more: the
-/// squares of the ranks' distances from them.
+/// squares of the ranks' distances from them. Now and then there are those of SlowRankReport, too.
 static_assert(kAgreedNumbers == 4 + StopSignal::kSignals.size());
 
 /// Every rank learns the sums over all, and whether any of them was told to stop: then `run` has
-/// the signal, and all stop after the same step. `squares`: those of this rank, with averages. A
-/// collective.
+/// the signal, and all stop after the same step. `squares`: those of this rank, with averages.
+/// `others` are added up with them, and are of the same size on all ranks. A collective.
 Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine,
-                           std::optional<double> squares = {});
+                           std::optional<double> squares = {}, std::span<double> others = {});
 
 }  // namespace stormo::train

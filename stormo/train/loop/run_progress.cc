@@ -52,6 +52,7 @@ RunProgress::RunProgress(RunContext& run, RunModel& model)
     : run_(run),
       model_(model),
       log_(run.lanes),
+      slow_ranks_(run, log_),
       recent_loss_(std::min(kLossSteps, (run.setup.train->size() + run.options.global_batch - 1) /
                                             run.options.global_batch)),
       steps_overlap_(longest_delay(run.setup.plan) > 0),
@@ -128,6 +129,11 @@ void RunProgress::show_step(observe::StepRecord record, bool logged) {
   record.checkpoint = run_.state.last_saved();
   logged ? run_.observer().on_step(record) : run_.observer().on_progress(record);
   shown_ = std::chrono::steady_clock::now();
+}
+
+void RunProgress::end_step(std::int64_t samples) {
+  log_.add(samples);
+  slow_ranks_.end_step();
 }
 
 void RunProgress::note_loss(double loss_sum, double samples, std::int64_t steps) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <stormo/observe/records.h>
 #include <stormo/train/loop/run_context.h>
 #include <stormo/train/loop/run_model.h>
+#include <stormo/train/loop/slow_rank_report.h>
 #include <stormo/train/record/step_log.h>
 
 namespace stormo::train {
@@ -26,6 +28,11 @@ class RunProgress {
   /// Shows the last step, in the log if that is due. `agreed`: all ranks come here, behind a step
   /// in which they agreed; then it is a collective. `last`: of the run.
   Status show(bool agreed, bool last = false);
+  /// A step is over that all ranks do: so many samples of all of them.
+  void end_step(std::int64_t samples);
+  /// Numbers that ranks add up with their next agreement, and what follows from them.
+  std::span<double> numbers_to_agree() { return slow_ranks_.numbers(); }
+  void note_agreed() { slow_ranks_.added_up(hosts_); }
   /// Steps of whose mean loss this rank knows.
   void note_loss(double loss_sum, double samples, std::int64_t steps);
   bool knows_losses() const { return recent_loss_.steps() > 0; }
@@ -43,6 +50,7 @@ class RunProgress {
   RunContext& run_;
   RunModel& model_;
   StepLog log_;
+  SlowRankReport slow_ranks_;
   RecentLoss recent_loss_;
   LossWatch loss_watch_;
   std::vector<std::string> hosts_;  // by rank, where there are several

@@ -27,6 +27,7 @@ class StepLog {
   /// The same, and starts a new measurement.
   observe::StepRecord take(std::int64_t steps_left);
 
+  const observe::StepTimes& times() const { return times_; }  ///< of all steps
   double total_seconds() const { return total_seconds_; }
 
  private:

@@ -55,7 +55,9 @@ Status LockStepRun::agree(const StepOutcome& mine) {
   round_.samples += mine.samples;
   std::optional<double> squares;
   if (averaging_) squares = model_.store().consensus_squares();
-  STORMO_ASSIGN_OR_RETURN(agreed_, agree_on(run_, std::exchange(round_, {}), squares));
+  STORMO_ASSIGN_OR_RETURN(
+      agreed_, agree_on(run_, std::exchange(round_, {}), squares, progress_.numbers_to_agree()));
+  progress_.note_agreed();
   const auto samples = static_cast<double>(agreed_.samples);
   run_.step_loss = agreed_.loss_sum / samples;
   progress_.note_loss(agreed_.loss_sum, samples, run_.state.step + 1 - agreed_step_);
@@ -66,7 +68,7 @@ Status LockStepRun::agree(const StepOutcome& mine) {
 Status LockStepRun::end_step(const StepOutcome& mine) {
   ++run_.state.step;
   run_.state.samples += loaded_samples();
-  progress_.log().add(loaded_samples());
+  progress_.end_step(loaded_samples());
   run_.gradient_norm = mine.gradient_norm;
   if (agrees_) return note_agreement();
   round_.loss_sum += mine.loss_sum;

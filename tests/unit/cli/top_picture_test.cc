@@ -236,5 +236,22 @@ TEST(JobStatus, SaysHowItEnded) {
   EXPECT_EQ(state_text(status_of(page_of(1, -1))), "training, step 412 of 1000");
 }
 
+TEST(TopPicture, SaysWhoIsSlowAndInWhat) {
+  json page = page_of(3, 1);
+  EXPECT_THAT(lines_of(page, {.columns = 120})[5], Not(HasSubstr("slow")));
+  page["records"].push_back({{"event", "slow_rank"},
+                             {"step", 400},
+                             {"rank", 2},
+                             {"part", "data"},
+                             {"ratio", 1.31},
+                             {"step_ratio_without", 0.875}});
+  page["records"].push_back({{"event", "slow_rank"}, {"rank", 7}, {"part", "data"}, {"ratio", 2}});
+  EXPECT_THAT(lines_of(page, {.columns = 120}), testing::Contains(HasSubstr("data 1.3x")).Times(1));
+  const json out = json::parse(to_json(status_of(page), ""));
+  EXPECT_TRUE(out["ranks"][1]["slow"].empty());
+  EXPECT_EQ(out["ranks"][2]["slow"].dump(),
+            R"([{"part":"data","ratio":1.31,"step_ratio_without":0.875}])");
+}
+
 }  // namespace
 }  // namespace stormo::cli

@@ -63,6 +63,11 @@ TEST(Exposition, ValuesAreThoseOfTheRecords) {
   EXPECT_EQ(value("stormo_phase_ratio", "{phase=\"compute\",over_ranks=\"mean\"}"), 0.625);
   EXPECT_EQ(value("stormo_phase_ratio", "{phase=\"compute\",over_ranks=\"max\"}"), 0.75);
   EXPECT_EQ(value("stormo_slowest_rank"), 1);
+  EXPECT_EQ(value("stormo_slow_ranks"), 2);
+  EXPECT_EQ(value("stormo_slow_rank", "{phase=\"data\"}"), 1);
+  EXPECT_EQ(value("stormo_slow_rank", "{phase=\"link\"}"), 0);
+  EXPECT_EQ(value("stormo_slowness_ratio", "{phase=\"data\"}"), 3);
+  EXPECT_EQ(value("stormo_step_without_slow_rank_ratio", "{phase=\"link\"}"), 0.75);
   EXPECT_EQ(value("stormo_evaluation_loss", "{split=\"validation\"}"), 2);
   EXPECT_EQ(value("stormo_warnings_total", "{kind=\"loss_grown\"}"), 1);
   EXPECT_EQ(value("stormo_checkpoint_failures_total"), 1);
@@ -91,7 +96,8 @@ TEST(Exposition, WhatIsNotKnownIsNotShown) {
   for (const char* name :
        {"stormo_wire_bytes_total", "stormo_gradient_norm", "stormo_checkpoint_age_seconds",
         "stormo_checkpoint_failures_total", "stormo_phase_ratio", "stormo_slowest_rank",
-        "stormo_evaluation_loss", "stormo_warnings_total"}) {
+        "stormo_slow_ranks", "stormo_slow_rank", "stormo_slowness_ratio", "stormo_evaluation_loss",
+        "stormo_warnings_total"}) {
     EXPECT_FALSE(all.contains(name)) << name;
   }
   EXPECT_TRUE(std::isnan(all.at("stormo_loss").samples.at("stormo_loss")));

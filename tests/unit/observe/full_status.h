@@ -42,6 +42,11 @@ inline void tell_all(RunObserver& observer) {
   observer.on_eval({.split = "validation", .step = 10, .loss = 3, .accuracy = 0.25});
   observer.on_eval({.split = "validation", .step = 12, .loss = 2, .accuracy = 0.5});
   observer.on_save_failed({.step = 10, .error = "no space"});
+  observer.on_slow_ranks({.step = 11,
+                          .changes = {{.rank = 1, .part = "data", .ratio = 3},
+                                      {.rank = 0, .part = "data", .ratio = 1.5},
+                                      {.rank = 0, .part = "link", .ratio = 2, .without = 0.75}}});
+  observer.on_slow_ranks({.step = 12, .changes = {{.rank = 0, .part = "data", .begins = false}}});
   observer.on_warning({.kind = "loss_grown", .step = 12, .message = "the loss has grown"});
 }
 

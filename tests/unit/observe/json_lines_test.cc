@@ -54,6 +54,15 @@ TEST(JsonObserver, SaysWhatHasChangedAndWhoIsSlow) {
       {.changed = {{"train.seed", "1", "2"}, {"optimizer.kind", "\"sgd\"", "\"lars\""}}});
   observer.on_step({.step = 3, .rank_shares = {{0.5, 0, 0.5, 0}, {1, 0, 0, 0}}, .slowest = 1});
   observer.on_warning({.kind = "at_chance", .step = 4, .message = "why"});
+  observer.on_slow_ranks({.step = 20,
+                          .changes = {{.rank = 1,
+                                       .host = "b",
+                                       .part = "data",
+                                       .seconds = 0.75,
+                                       .expected = 0.5,
+                                       .ratio = 1.5,
+                                       .without = 0.875},
+                                      {.rank = 0, .part = "link", .begins = false}}});
   std::istringstream lines(out.str());
   std::string line;
   std::getline(lines, line);
@@ -66,6 +75,13 @@ TEST(JsonObserver, SaysWhatHasChangedAndWhoIsSlow) {
   EXPECT_EQ(step["slowest"].dump(), R"({"host":null,"rank":1})");
   std::getline(lines, line);
   EXPECT_EQ(line, R"({"event":"warning","kind":"at_chance","step":4,"message":"why"})");
+  std::getline(lines, line);
+  EXPECT_EQ(line, R"({"event":"slow_rank","step":20,"rank":1,"host":"b","part":"data",)"
+                  R"("seconds":0.75,"expected_s":0.5,"ratio":1.5,"step_ratio_without":0.875})");
+  std::getline(lines, line);
+  EXPECT_THAT(line,
+              testing::StartsWith(
+                  R"({"event":"slow_rank_end","step":20,"rank":0,"host":null,"part":"link")"));
 }
 
 TEST(JsonObserver, EvalLineHasAccuracyOnlyWhereItHasAMeaning) {

@@ -64,11 +64,13 @@ TEST(Monitor, JsonHasTheNewestRecordOfEachKind) {
   EXPECT_LT(all["last_step_s"].get<double>(), all["running_s"].get<double>() + 1e-3);
   std::vector<std::string> events;
   for (const auto& record : all["records"]) events.push_back(record["event"]);
-  EXPECT_EQ(events,
-            (std::vector<std::string>{"start", "step", "step", "eval", "save_failed", "warning"}));
+  EXPECT_EQ(events, (std::vector<std::string>{"start", "step", "step", "eval", "save_failed",
+                                              "warning", "slow_rank", "slow_rank"}));
   EXPECT_EQ(all["records"][1]["rank_shares"].size(), 2u);
   EXPECT_EQ(all["records"][2]["step"], 13);
   EXPECT_EQ(all["records"][3]["loss"], 2);
+  EXPECT_EQ(all["records"][6]["rank"], 1);
+  EXPECT_EQ(all["records"][7]["part"], "link");
 }
 
 TEST(Monitor, JsonHasTheRanksOfTheHost) {

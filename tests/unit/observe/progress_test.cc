@@ -44,6 +44,34 @@ TEST(TextObserver, RedrawsOneLineOnATerminal) {
             drawn + drawn + "\r\x1b[2Kvalidation after step 20: loss 2.2500 (9 samples)\n");
 }
 
+TEST(TextObserver, SaysWhoIsSlowAndWhyAndWhatTheJobWouldGain) {
+  std::ostringstream out, warnings;
+  TextObserver observer(out, {});
+  WarningObserver short_observer(warnings);
+  SlowRanksRecord record{.step = 20,
+                         .changes = {{.rank = 3,
+                                      .host = "b",
+                                      .part = "data",
+                                      .seconds = 0.039,
+                                      .expected = 0.03,
+                                      .ratio = 1.3,
+                                      .without = 0.87},
+                                     {.rank = 1, .part = "link", .begins = false},
+                                     {.rank = 2, .part = "compute", .seconds = 1, .ratio = 100}}};
+  const std::string expected =
+      "rank 3 on host b is slow: data takes 1.3 times as long as that of the others, 39.0 ms a "
+      "step; without it a step would take 0.87 of its time\n"
+      "rank 1 is as fast as the others again: link\n"
+      "rank 2 is slow: compute takes at least 100.0 times as long as that of the others, 1.0 s a "
+      "step; without it a step would take 1.00 of its time\n";
+  observer.on_slow_ranks(record);
+  EXPECT_EQ(out.str(), expected);
+  record.changes.push_back({});
+  record.changes.push_back({});
+  short_observer.on_slow_ranks(record);
+  EXPECT_EQ(warnings.str(), expected + "and 2 more changes: see --json\n");
+}
+
 TEST(TextObserver, NamesTheSlowestRankAndWhatHasChanged) {
   std::ostringstream out;
   TextObserver observer(out, {});

@@ -20,6 +20,7 @@ TEST(TeeObserver, EveryObserverSeesEveryRecord) {
     o->on_eval({});
     o->on_save_failed({});
     o->on_warning({});
+    o->on_slow_ranks({.changes = {{}}});
     o->on_end({});
     o->on_error({});
   }

@@ -86,6 +86,15 @@ class Job {
 
 SlowRanks equals(std::size_t ranks) { return SlowRanks(std::vector<int>(ranks, 0)); }
 
+/// The first change in so many equal steps.
+std::optional<SlowRank> named_in(const StepSample& step, SlowRanks slow) {
+  for (int i = 0; i < 20; ++i) {
+    const auto changes = slow.add(step);
+    if (!changes.empty()) return changes[0].rank;
+  }
+  return {};
+}
+
 /// The changes of so many steps; the number of a step is that of the first one that follows.
 struct Seen {
   int step = 0;
@@ -229,6 +238,12 @@ TEST(SlowRanks, LinksAreComparedByTheRateOfThoseThatSendAboutAsMuch) {
   EXPECT_EQ(seen[0].change.rank.part, StepPart::kLink);
 }
 
+TEST(SlowRanks, DifferencesThatCannotBeMeasuredAreNone) {
+  const PartSeconds fast = {0.1, 0, 0.02, 0}, slow = {0.1, 0, 0.03, 0};
+  EXPECT_TRUE(named_in({{fast, slow}, {1, 1}, 0.15}, equals(2)));
+  EXPECT_FALSE(named_in({{fast, slow}, {1, 1}, 0.15, {0, 0, 0.011, 0}}, equals(2)));
+}
+
 // What does not matter for the job is not said, whatever the ratio is.
 TEST(SlowRanks, AShortTimeMayBeManyTimesThatOfOthers) {
   Job job(4, 6);
@@ -240,15 +255,6 @@ TEST(SlowRanks, AShortTimeMayBeManyTimesThatOfOthers) {
   const std::vector<Seen> seen = watch(slow, job, 200);
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_EQ(seen[0].change.rank.ratio(), SlowRank::kMostRatio);
-}
-
-/// The only change in so many equal steps.
-std::optional<SlowRank> named_in(const StepSample& step, SlowRanks slow) {
-  for (int i = 0; i < 20; ++i) {
-    const auto changes = slow.add(step);
-    if (!changes.empty()) return changes[0].rank;
-  }
-  return {};
 }
 
 TEST(SlowRanks, TellsHowLongAStepWouldTakeWithoutIt) {

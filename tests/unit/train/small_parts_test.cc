@@ -1,11 +1,13 @@
 #include <csignal>
 #include <stdexcept>
+#include <thread>
 
 #include <gtest/gtest.h>
 
 #include <stormo/train/failure.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/record/step_log.h>
+#include <stormo/train/record/step_parts.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/world/thread_share.h>
 
@@ -131,6 +133,33 @@ TEST(LaneTimer, MeasuresForHowLongALaneIsBusyAndNamesRankAndStep) {
   EXPECT_DOUBLE_EQ(timer.take()[static_cast<std::size_t>(Lane::kWait)], 0.0);
   record(0, 1);  // before the last take()
   EXPECT_DOUBLE_EQ(timer.take()[static_cast<std::size_t>(Lane::kWait)], 0.0);
+}
+
+TEST(StepParts, CollectivesInsideOfAComputationDoNotCount) {
+  LastEvent sink;
+  StepParts parts(&sink);
+  const auto record = [&](Lane lane, const char* name, int start, int end) {
+    const TimePoint zero{};
+    parts.record({.lane = lane,
+                  .name = name,
+                  .start = zero + std::chrono::seconds(start),
+                  .end = zero + std::chrono::seconds(end)});
+  };
+  record(Lane::kData, "load", 0, 3);
+  record(Lane::kWait, "all_reduce", 3, 5);  // between computations
+  record(Lane::kWait, "all_reduce", 6, 8);
+  record(Lane::kCommunication, "all_reduce", 8, 9);
+  record(Lane::kCompute, "forward", 5, 15);  // around the last two
+  record(Lane::kCommunication, "recv", 17, 18);
+  record(Lane::kWait, "move_gradient", 16, 19);  // around the receive
+  record(Lane::kCompute, "backward", 15, 25);
+  record(Lane::kCompute, "update", 25, 27);
+  record(Lane::kCompute, "evaluate", 27, 99);
+  std::thread([&] { record(Lane::kCompute, "of another thread", 0, 50); }).join();
+  EXPECT_EQ(sink.count, 11);
+  using protocol::PartSeconds;
+  EXPECT_EQ(parts.take(), (PartSeconds{7 + 7, 3, 0, 2}));  // compute, data, link, optimizer
+  EXPECT_EQ(parts.take(), PartSeconds{});
 }
 
 TEST(RecentLoss, IsTheMeanOverTheSamplesOfTheLastSteps) {

@@ -1,0 +1,107 @@
+"""A rank that is slow is named with the cause: other processes take its core, its disk is slow, its line is slow.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+
+from hosts_cli import HOSTS, HostsTest
+from small_data import npy
+from train_cli import REPOSITORY, TrainTest, if_there, main, ranks_of
+
+MODEL = """schema_version = 1
+name = "slow"
+[model]
+kind = "mlp"
+sizes = [784, 1024, 1024, 10]
+[train]
+steps = 1000000
+global_batch = 64
+log_every = 1
+[checkpoint]
+directory = ""
+"""
+SAMPLES = 64
+IMAGES = MODEL.replace("[784, 1024, 1024, 10]", "[784, 256, 3]") + """[data]
+kind = "npy"
+path = "."
+train = "images"
+"""
+
+
+class SlowRank(TrainTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "slow.toml").write_text(MODEL)
+
+    def assert_named(self, run, rank, part, event="slow_rank"):
+        """Until this rank is named with this cause; nobody else is before. Its record."""
+        for line in run.stdout:
+            record = json.loads(line)
+            if record["event"] != event:
+                continue
+            self.assertEqual(record["rank"], rank, record)
+            if record["part"] == part:
+                return record
+        return self.fail(f"not named: {run.stderr.read()}")
+
+
+class SlowHere(SlowRank):
+    def test_a_rank_whose_core_others_use_computes_slowly(self):
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) < 2:
+            self.skipTest("machine: there is one CPU, and all ranks are equally slow")
+        run = self.start("slow.toml", "-n", "2", "--json")
+        self.read_until(run, "step", 30)
+        for rank, pid in ranks_of(run).items():
+            for task in if_there(lambda pid=pid: list(pathlib.Path(f"/proc/{pid}/task").iterdir()), []):
+                if_there(lambda task=task, rank=rank: os.sched_setaffinity(int(task.name), {cpus[rank]}), None)
+        loop = f"import os\nos.sched_setaffinity(0, [{cpus[1]}])\nwhile True: pass"
+        others = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(4)]
+        for other in others:
+            self.enterContext(other)
+            self.addCleanup(other.kill)
+        named = self.assert_named(run, 1, "compute")
+        self.assertGreaterEqual(named["ratio"], 1.2)
+        self.assertAlmostEqual(named["ratio"], named["seconds"] / named["expected_s"], places=6)
+        self.assertLess(named["step_ratio_without"], 1)
+        for other in others:
+            other.kill()
+        self.assert_named(run, 1, "compute", event="slow_rank_end")
+
+    def test_a_rank_with_a_slow_disk_waits_for_data(self):
+        numbers = random.Random(1)
+        (self.folder / "images").mkdir()
+        values = struct.pack(f"<{SAMPLES * 784}f", *(numbers.random() for _ in range(SAMPLES * 784)))
+        (self.folder / "images" / "images.npy").write_bytes(npy("<f4", (SAMPLES, 1, 28, 28), values))
+        (self.folder / "images" / "labels.npy").write_bytes(
+            npy("<i8", (SAMPLES,), struct.pack(f"<{SAMPLES}q", *(i % 3 for i in range(SAMPLES)))))
+        (self.folder / "images.toml").write_text(IMAGES)
+        library = self.folder / "slow_reads.so"
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library,
+                        REPOSITORY / "tests/multiproc/slow_reads.c"], check=True)
+        run = self.start("images.toml", "-n", "2", "--json", environment={
+            "LD_PRELOAD": str(library), "SLOW_READS_US": "0,10000"})
+        named = self.assert_named(run, 1, "data")
+        self.assertGreater(named["seconds"], 0.01)
+        self.assertLess(named["step_ratio_without"], 0.9)
+
+
+class SlowLine(SlowRank, HostsTest):
+    def test_a_rank_behind_a_slow_line_is_named_with_its_host(self):
+        subprocess.run([HOSTS, "exec", f"{self.name}-2", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
+                        "200mbit", "burst", "128kb", "latency", "50ms"], check=True)
+        run = self.start_on_two_hosts("slow.toml")
+        named = self.assert_named(run, 1, "link")
+        self.assertEqual(named["host"], f"{self.name}-2")
+        self.assertLess(named["step_ratio_without"], 0.9)
+
+
+if __name__ == "__main__":
+    main()
