@@ -268,6 +268,14 @@ void warn_of(const TrainRun& run, const train::RecipeData& data) {
   }
 }
 
+Status begin_trace(const TrainRun& run, comm::Communicator& group, train::Trainer& trainer,
+                   std::optional<TraceFile>& trace) {
+  const int part = run.session ? run.session->worker() : 0;
+  const std::string path = trace_part_path(run.words.trace, part);
+  trainer.set_sink(&trace.emplace(group, path, run.words.engine == "stormo").sink());
+  return trace->begin();
+}
+
 /// Returns the exit code. What it refuses before the first step, it refuses on all ranks.
 Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, Progress& progress) {
   comm::Communicator& group = world.communicator();
@@ -295,6 +303,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, task, data.train, data.splits, std::move(options));
   trainer.set_data_records(data.records);
+  trainer.verify_state(run.parsed.recipe.verify_state);
   STORMO_RETURN_IF_ERROR(refuse_together(group, check_plan(run, world, *task.module, trainer)));
   if (begins_run(run, world)) {
     STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/false, outlets));
@@ -312,12 +321,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   const std::unique_ptr<train::ElasticSession> elastic = elastic_session(run);
   trainer.set_elastic(elastic.get());
   std::optional<TraceFile> trace;
-  if (!run.words.trace.empty()) {
-    const int part = run.session ? run.session->worker() : 0;
-    const std::string path = trace_part_path(run.words.trace, part);
-    trainer.set_sink(&trace.emplace(group, path, run.words.engine == "stormo").sink());
-    STORMO_RETURN_IF_ERROR(trace->begin());
-  }
+  if (!run.words.trace.empty()) STORMO_RETURN_IF_ERROR(begin_trace(run, group, trainer, trace));
 
   const Result<observe::EndRecord> end = trainer.run();
   progress = {trainer.started(), trainer.last_saved()};

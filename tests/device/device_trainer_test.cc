@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <stormo/train/state/state_blocks.h>
+
 #include "tests/device/stub_device.h"
 #include "tests/unit/train/trainer_run.h"
 
@@ -14,6 +16,7 @@ class TrainerOnDevices : public TrainerRun {
   TrainerOnDevices() : TrainerRun("trainer_on_devices") {
     options.eval_every = 10;
     options.verify_every = 5;
+    verify_state = 4;  // a difference between two ranks would end the run
     options.optimizer = {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = 0.01};
     options.strategy.parameters = train::Strategy::Parameters::kReplicated;  // as on devices
   }
@@ -41,6 +44,20 @@ TEST_F(TrainerOnDevices, TrainsAndEvaluatesAsOnTheCpu) {
       EXPECT_EQ(there.evals[i].accuracy, here.evals[i].accuracy) << i;
     }
   }
+}
+
+TEST(StateBlocksOnDevices, AreHashedAndReplacedThere) {
+  const torch::Tensor here = torch::arange(100, torch::kFloat32);
+  const auto blocks_of = [](const torch::Tensor& values) {
+    return train::StateBlocks({{.name = "t", .shape = {100}, .end = 100, .values = values}});
+  };
+  const torch::Tensor there = here.to(stub_device(0));
+  train::StateBlocks blocks = blocks_of(there);
+  EXPECT_EQ(blocks.hashes(), blocks_of(here).hashes());
+  const torch::Tensor other = here + 1;
+  blocks.write(0, other.const_data_ptr());
+  EXPECT_EQ(blocks.hashes(), blocks_of(other).hashes());
+  EXPECT_TRUE(there.cpu().equal(other));
 }
 
 TEST_F(TrainerOnDevices, AveragesParametersNowAndThen) {

@@ -138,6 +138,12 @@ void warnings(In in, Out out) {
   }
 }
 
+void replica_mismatches(In in, Out out) {
+  if (!in.run.start || in.run.start->ranks == 1) return;
+  const auto found = in.run.warnings.find("replica_mismatch");
+  out.add(found == in.run.warnings.end() ? 0 : static_cast<double>(found->second));
+}
+
 constexpr auto kCounter = MetricKind::kCounter;
 constexpr auto kGauge = MetricKind::kGauge;
 
@@ -198,6 +204,9 @@ constexpr MetricRow kTable[] = {
      "Time since the newest checkpoint was complete, or was resumed from.", checkpoint_age},
     {"stormo_checkpoint_failures_total", kCounter, "", "Checkpoints that could not be written.",
      checkpoint_failures},
+    {"stormo_replica_mismatches_total", kCounter, "",
+     "Ranks whose parameters or optimizer state had wrong bits, which were put right.",
+     replica_mismatches},
     {"stormo_warnings_total", kCounter, "", "Warnings of this run.", warnings},
 };
 

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <stormo/plan/project.h>
 #include <stormo/server/worker/worker_session.h>
@@ -107,7 +108,7 @@ Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine, std::option
                    .samples = static_cast<std::int64_t>(sums[1]),
                    .save_now = sums[2] > 0,
                    .save_failed = sums[3] > 0,
-                   .squares = sums.back()};
+                   .squares = squares ? sums[kAgreedNumbers] : 0};
 }
 
 }  // namespace stormo::train

@@ -55,6 +55,7 @@ struct RunSetup {
   DoneAction done = {};
   server::Facts facts = {};  ///< of run_facts(), for a worker of server processes
   std::optional<LeftToTheFirst> left = {};
+  std::int64_t verify_state = 0;                             ///< see Trainer::verify_state()
   std::function<Result<observe::RunObserver*>()> lead = {};  ///< see Trainer::on_lead()
   ElasticSession* elastic = nullptr;                         ///< see Trainer::set_elastic()
 };
@@ -109,7 +110,7 @@ static_assert(kAgreedNumbers == 4 + StopSignal::kSignals.size());
 
 /// Every rank learns the sums over all, and whether any of them was told to stop: then `run` has
 /// the signal, and all stop after the same step. `squares`: those of this rank, with averages.
-/// `others` are added up with them, and are of the same size on all ranks. A collective.
+/// `others` are added up with them, in place, and are of the same size on all ranks. A collective.
 Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine,
                            std::optional<double> squares = {}, std::span<double> others = {});
 

@@ -81,8 +81,9 @@ struct Recipe {
   SampleOptions sample;
   InitOptions init;
   ElasticTraining elastic;
-  std::string access = "umask";  ///< to files: "umask", or for "owner", "group", "everyone"
-  TrainerOptions train;          ///< its name is the recipe's; recipe_json is filled by resolve
+  std::string access = "umask";    ///< to files: "umask", or for "owner", "group", "everyone"
+  std::int64_t verify_state = -1;  ///< see Trainer::verify_state()
+  TrainerOptions train;            ///< its name is the recipe's; recipe_json is filled by resolve
 };
 
 /// A recipe with a list of all errors, one message each, and the origin of each given value

@@ -45,6 +45,7 @@ constexpr Rule kRules[] = {
     {"train.log_every", OnResume::kFree},
     {"train.eval_every", OnResume::kFree},
     {"train.verify_every", OnResume::kFree},
+    {"train.verify_state", OnResume::kFree},
     {"train.patience", OnResume::kFree},
     {"train.micro_batches", OnResume::kFree},
     {"train.recompute", OnResume::kFree},

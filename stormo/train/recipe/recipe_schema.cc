@@ -209,6 +209,10 @@ std::vector<RecipeField> train_fields() {
       {"train.verify_every",
        "steps between bitwise comparisons of the replicas; 0: at the end only",
        [](Recipe& r) -> FieldPlace { return &r.train.verify_every; }, 0, kMost},
+      {"train.verify_state",
+       "steps in which what several ranks hold is compared once, a slice in each, and wrong bits "
+       "put right; 0: never; -1: as few as cost 1 % of a step",
+       [](Recipe& r) -> FieldPlace { return &r.verify_state; }, -1, kMost},
   };
 }
 

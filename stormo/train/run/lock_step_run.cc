@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <stormo/plan/project.h>
 #include <stormo/train/step/strategy.h>
@@ -13,6 +15,8 @@ namespace stormo::train {
 Status LockStepRun::prepare() {
   const plan::StepPlan& plan = run_.setup.plan;
   agreed_step_ = run_.state.step;
+  // of an elastic run a newcomer's state may still be on its way; its members compare theirs
+  if (run_.setup.elastic == nullptr) watch_ = StateWatch::create(run_, model_);
   steps_overlap_ = longest_delay(plan) > 0;
   if (is_diverged(plan)) {
     const auto average = std::ranges::find_if(
@@ -55,12 +59,25 @@ Status LockStepRun::agree(const StepOutcome& mine) {
   round_.samples += mine.samples;
   std::optional<double> squares;
   if (averaging_) squares = model_.store().consensus_squares();
-  STORMO_ASSIGN_OR_RETURN(
-      agreed_, agree_on(run_, std::exchange(round_, {}), squares, progress_.numbers_to_agree()));
+  const std::int64_t step = run_.state.step + 1;
+  const bool everything = step == run_.next_common_step();
+  const std::span<double> shown = progress_.numbers_to_agree();
+  std::vector<double> looks;
+  if (watch_) looks = watch_->look(everything);
+  std::vector<double> others(shown.begin(), shown.end());
+  others.insert(others.end(), looks.begin(), looks.end());
+  STORMO_ASSIGN_OR_RETURN(agreed_, agree_on(run_, std::exchange(round_, {}), squares, others));
+  std::ranges::copy(std::span(others).first(shown.size()), shown.begin());
+  std::ranges::copy(std::span(others).last(looks.size()), looks.begin());
   progress_.note_agreed();
+  if (watch_) {
+    STORMO_RETURN_IF_ERROR(watch_->judge(looks, step));
+    const bool saves_now = agreed_.save_now || run_.signal != 0;
+    if (saves_now && !everything) STORMO_RETURN_IF_ERROR(watch_->check_all(step));
+  }
   const auto samples = static_cast<double>(agreed_.samples);
   run_.step_loss = agreed_.loss_sum / samples;
-  progress_.note_loss(agreed_.loss_sum, samples, run_.state.step + 1 - agreed_step_);
+  progress_.note_loss(agreed_.loss_sum, samples, step - agreed_step_);
   run_.end.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   return {};
 }

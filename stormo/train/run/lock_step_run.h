@@ -7,6 +7,7 @@
 #include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/run/averaging_schedule.h>
 #include <stormo/train/run/common_run.h>
+#include <stormo/train/run/state_watch.h>
 
 namespace stormo::train {
 
@@ -36,6 +37,7 @@ class LockStepRun : public CommonRun {
 
   std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
   std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
+  std::unique_ptr<StateWatch> watch_;             // null: nothing is compared in steps
   bool steps_overlap_ = false;
   bool agrees_ = false;           // in this step
   std::int64_t agreed_step_ = 0;  // after which all ranks agreed last

@@ -7,6 +7,7 @@
 
 #include <stormo/base/requirements.h>
 #include <stormo/comm/agreement/agreement.h>
+#include <stormo/protocol/rolling_check.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/host_staging.h>
 #include <stormo/train/failure.h>
@@ -44,6 +45,11 @@ Status validate(const RunSetup& setup) {
   require(portions.ok(), portions.message());
   require(o.log_every >= 0 && o.eval_every >= 0 && o.verify_every >= 0 && o.checkpoint.every >= 0,
           "intervals in steps must not be negative");
+  require(setup.verify_state >= protocol::RollingCheck::kAutomatic,
+          "verify_state is a number of steps, 0, or -1");
+  require(setup.elastic == nullptr || setup.verify_state <= 0,
+          "members of an elastic run compare their states where an epoch begins: leave out "
+          "train.verify_state");
   require(!o.resume || !o.checkpoint.directory.empty(),
           "resume needs the directory of the checkpoints");
   require(!o.resume || !o.overwrite,
@@ -257,6 +263,7 @@ void Trainer::set_data_records(std::vector<observe::DataRecord> records) {
 void Trainer::accept_changes(std::vector<std::string> keys) {
   state_->setup.accepted_changes = std::move(keys);
 }
+void Trainer::verify_state(std::int64_t steps) { state_->setup.verify_state = steps; }
 void Trainer::on_lead(std::function<Result<observe::RunObserver*>()> make) {
   state_->setup.lead = std::move(make);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -35,6 +36,11 @@ class Trainer {
   /// may have other values than in the checkpoint, and "data". Without it, options that change what
   /// is trained are refused; see docs/checkpoints.md.
   void accept_changes(std::vector<std::string> keys);
+  /// Ranks that hold the same parameters and optimizer state compare them while they train: all of
+  /// it once in `steps` steps, a slice in each, and all of it before it is saved. Wrong bits of a
+  /// minority are replaced, with a warning "replica_mismatch"; see docs/faults.md. 0: no; -1: as
+  /// often as costs at most 1 % of a step. The same on all ranks.
+  void verify_state(std::int64_t steps);
   /// For a worker of server processes with backups, which may have to go on with what the first
   /// worker did: called once then, by run() on its rank 0. The observer that it returns, not owned,
   /// prints from there on; a failure ends the run.

@@ -71,6 +71,7 @@ TEST(Exposition, ValuesAreThoseOfTheRecords) {
   EXPECT_EQ(value("stormo_evaluation_loss", "{split=\"validation\"}"), 2);
   EXPECT_EQ(value("stormo_warnings_total", "{kind=\"loss_grown\"}"), 1);
   EXPECT_EQ(value("stormo_checkpoint_failures_total"), 1);
+  EXPECT_EQ(value("stormo_replica_mismatches_total"), 0);
   const auto& times = all.at("stormo_step_duration_seconds").samples;
   EXPECT_EQ(times.at("stormo_step_duration_seconds_bucket{le=\"0.001\"}"), 0);
   EXPECT_EQ(times.at("stormo_step_duration_seconds_bucket{le=\"0.0025\"}"), 1);
@@ -78,6 +79,17 @@ TEST(Exposition, ValuesAreThoseOfTheRecords) {
   EXPECT_EQ(times.at("stormo_step_duration_seconds_bucket{le=\"100.0\"}"), 3);
   EXPECT_EQ(times.at("stormo_step_duration_seconds_bucket{le=\"+Inf\"}"), 4);
   EXPECT_DOUBLE_EQ(times.at("stormo_step_duration_seconds_sum"), 500.802);
+}
+
+TEST(Exposition, WrongBitsAreCounted) {
+  StatusObserver observer;
+  observer.on_start({.ranks = 3});
+  for (const std::int64_t step : {2, 5}) {
+    observer.on_warning({.kind = "replica_mismatch", .step = step, .message = "rank 1"});
+  }
+  const Families all = families_of(observer, MetricFormat::kPrometheus);
+  const std::string name = "stormo_replica_mismatches_total";
+  EXPECT_EQ(all.at(name).samples.at(name), 2);
 }
 
 TEST(Exposition, ATextInALabelIsEscaped) {
@@ -97,7 +109,7 @@ TEST(Exposition, WhatIsNotKnownIsNotShown) {
        {"stormo_wire_bytes_total", "stormo_gradient_norm", "stormo_checkpoint_age_seconds",
         "stormo_checkpoint_failures_total", "stormo_phase_ratio", "stormo_slowest_rank",
         "stormo_slow_ranks", "stormo_slow_rank", "stormo_slowness_ratio", "stormo_evaluation_loss",
-        "stormo_warnings_total"}) {
+        "stormo_replica_mismatches_total", "stormo_warnings_total"}) {
     EXPECT_FALSE(all.contains(name)) << name;
   }
   EXPECT_TRUE(std::isnan(all.at("stormo_loss").samples.at("stormo_loss")));

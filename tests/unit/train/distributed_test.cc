@@ -356,6 +356,42 @@ TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsNamedByTheMajority) {
   }
 }
 
+// In processes, where it is replicated, or each host has a copy.
+TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsMendedByTheMajority) {
+  for (const Placement& placement : {Placement(3), Placement(3, 3)}) {
+    const std::string way = placement.hosts == 1 ? "way=replicated" : "way=host_shared";
+    const RankFile first = train(placement, {way, "drift_rank=1", "verify_state=4", "adamw=1"});
+    ASSERT_EQ(first.mismatches.size(), 1u) << way;
+    const auto& [step, text] = *first.mismatches.begin();
+    EXPECT_GE(step, 3) << way;
+    EXPECT_LT(step, 3 + 4) << way;
+    EXPECT_NE(text.find("rank 1 (host"), std::string::npos) << text;
+    EXPECT_NE(text.find("'last.bias'"), std::string::npos) << text;
+  }
+}
+
+// Rounding, codecs that keep residuals, and skipped steps make no difference between replicas.
+TEST_F(DistributedTrainer, ComparingReplicasChangesNothingAndFindsNothing) {
+  std::vector<Words> trainings;
+  for (const Words& way : ways_as_one({2, 2})) trainings.push_back(joined(way, {"model=mlp"}));
+  for (const char* codec : {"bfloat16", "int8"}) {
+    trainings.push_back({"way=replicated", "model=mlp", std::string("compression=") + codec});
+  }
+  trainings.push_back({"way=replicated", "model=mlp", "precision=float16", "overflow_rank=1"});
+  trainings.push_back({"way=replicated", "model=mlp", "precision=bfloat16"});
+  trainings = each_with(trainings, {"batch=10", "adamw=1", "deterministic=1"});
+  const auto without = train_each({4, 2}, trainings);
+  for (const char* every : {"verify_state=3", "verify_state=-1"}) {
+    const auto with = train_each({4, 2}, each_with(trainings, {every}));
+    for (std::size_t i = 0; i < trainings.size(); ++i) {
+      const std::string what = ::testing::PrintToString(trainings[i]) + every;
+      EXPECT_EQ(with[i].hash, without[i].hash) << what;
+      EXPECT_EQ(with[i].losses, without[i].losses) << what;
+      EXPECT_TRUE(with[i].mismatches.empty()) << what;
+    }
+  }
+}
+
 // In 16 bits.
 const std::vector<Words> kSixteenBits = ways_as_one({2});
 

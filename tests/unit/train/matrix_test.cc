@@ -42,7 +42,8 @@ bool fits(const Row& row, const Placement& p) {
 class Matrix : public DistributedTrainer {
  protected:
   static Words training(const std::string& model, const Words& strategy) {
-    return joined(strategy, {"model=" + model, "batch=10", "adamw=1", "verify_every=5"});
+    return joined(strategy,
+                  {"model=" + model, "batch=10", "adamw=1", "verify_every=5", "verify_state=2"});
   }
 };
 
@@ -67,6 +68,7 @@ TEST_F(Matrix, EveryStrategyHasTheLossesOfOneProcess) {
                           ::testing::PrintToString(trainings[i]) + ", " +
                               std::to_string(placement.ranks) + " ranks, " +
                               std::to_string(placement.hosts) + " host(s)");
+      EXPECT_TRUE(runs[i].mismatches.empty()) << ::testing::PrintToString(trainings[i]);
     }
     in_all += runs.size();
   }

@@ -13,15 +13,15 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/state/checkpoint.h>
 
+#include "tests/unit/train/flip.h"
+
 namespace stormo::train {
 namespace {
 
+using test::flip;
+
 TensorPiece whole(const std::string& name, const torch::Tensor& values) {
   return {.name = name, .shape = values.sizes().vec(), .end = values.numel(), .values = values};
-}
-
-void flip(const torch::Tensor& t, std::int64_t byte) {
-  static_cast<std::uint8_t*>(t.mutable_data_ptr())[byte] ^= 0x10;
 }
 
 constexpr std::int64_t kFloats = StateBlocks::kBytes / 4;

@@ -38,6 +38,10 @@ class FileObserver final : public observe::RunObserver {
   void on_eval(const observe::EvalRecord& r) override {
     std::fprintf(out_, "eval %s %a %a\n", r.split.c_str(), r.loss, *r.accuracy);
   }
+  void on_warning(const observe::WarningRecord& r) override {
+    if (r.kind != "replica_mismatch") return;
+    std::fprintf(out_, "mismatch %lld %s\n", static_cast<long long>(r.step), r.message.c_str());
+  }
   void end(const Result<observe::EndRecord>& r) {
     if (r.ok()) std::fprintf(out_, "skipped %lld\n", static_cast<long long>(r->skipped_steps));
     std::fprintf(out_, "end %s %s\n", r.ok() ? r->weights_hash.c_str() : "-",
@@ -151,8 +155,9 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   return options;
 }
 
-int run(train::Trainer& trainer, FileObserver& observer) {
+int run(train::Trainer& trainer, const Arguments& arguments, FileObserver& observer) {
   trainer.set_observer(&observer);
+  trainer.verify_state(number(arguments, "verify_state", 0));
   const Result<observe::EndRecord> end = trainer.run();
   observer.end(end);
   if (end.ok()) return 0;
@@ -232,7 +237,7 @@ int train_chain(World& world, const Arguments& arguments, const std::string& fol
   }
   train::Trainer trainer(world, task, problem.train, {{"test", problem.test, 7}},
                          options_of(arguments, folder));
-  const int code = run(trainer, observer);
+  const int code = run(trainer, arguments, observer);
   if (code != 0) return code;
   // the module has its values again, whatever they were cut into
   const torch::NoGradGuard no_grad;
@@ -269,7 +274,7 @@ int train_once(World& world, std::span<const std::string> words) {
   }
   train::Trainer trainer(world, task, dataset, {{"test", held_out(arguments), 7}},
                          options_of(arguments, folder));
-  return run(trainer, observer);
+  return run(trainer, arguments, observer);
 }
 
 }  // namespace

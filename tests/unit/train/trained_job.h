@@ -47,7 +47,8 @@ inline int run_worker(Placement placement, Words arguments) {
 struct RankFile {
   std::map<long, double> losses;
   std::string eval, hash, status;
-  long skipped = 0;  ///< steps that overflowed
+  long skipped = 0;                        ///< steps that overflowed
+  std::map<long, std::string> mismatches;  ///< warnings by step
 };
 
 inline RankFile read_rank(const std::string& folder, int rank) {
@@ -65,6 +66,10 @@ inline RankFile read_rank(const std::string& folder, int rank) {
       out.losses[step] = std::strtod(loss.c_str(), nullptr);
     } else if (kind == "eval") {
       out.eval = line;
+    } else if (kind == "mismatch") {
+      long step = 0;
+      words >> step;
+      std::getline(words, out.mismatches[step]);
     } else if (kind == "skipped") {
       words >> out.skipped;
     } else if (kind == "end") {

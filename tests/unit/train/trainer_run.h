@@ -80,6 +80,7 @@ class TrainerRun : public testing::Test {
 
   train::TrainerOptions options;
   std::vector<std::string> accepted_changes;
+  std::int64_t verify_state = 0;
   std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(96);
   std::string folder;
   std::function<Result<std::vector<std::unique_ptr<comm::Communicator>>>(int ranks)> make_group =
@@ -109,6 +110,7 @@ class TrainerRun : public testing::Test {
                            {{"validation", std::make_shared<ToyDataset>(31), 7}}, options);
     trainer.set_observer(&recorder);
     trainer.accept_changes(accepted_changes);
+    trainer.verify_state(verify_state);
     if (on_action) trainer.on_action([&](const plan::Action& a) { on_action(world.rank(), a); });
     STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
     return Outcome{end, values_of(*module), recorder.steps, recorder.evals};

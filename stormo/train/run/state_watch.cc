@@ -1,0 +1,179 @@
+#include <stormo/train/run/state_watch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <stormo/checkpoint/exchange.h>
+#include <stormo/tensor/memory.h>
+#include <stormo/train/perform/perform.h>
+#include <stormo/train/state/checkpoint.h>
+
+namespace stormo::train {
+namespace {
+
+using plan::Placement;
+using protocol::kHashNumbers;
+
+// Each part has its own numbers in what ranks agree on in every step.
+constexpr std::size_t kMostParts = 64;
+
+double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+std::vector<int> parts_of_state(const plan::StepPlan& plan) {
+  std::vector<std::size_t> axes;  // along which ranks hold different parts
+  for (std::size_t a = 0; a < plan.mesh.axes.size(); ++a) {
+    const bool same = plan.parameters[a] == Placement::kReplicate &&
+                      plan.optimizer_state[a] == Placement::kReplicate;
+    if (!same) axes.push_back(a);
+  }
+  std::map<std::vector<int>, int> numbers;
+  std::vector<int> out;
+  for (Rank r = 0; r < plan.mesh.size(); ++r) {
+    const std::vector<int> all = plan.mesh.coordinates(r);
+    std::vector<int> at;
+    for (const std::size_t a : axes) at.push_back(all[a]);
+    out.push_back(numbers.try_emplace(at, static_cast<int>(numbers.size())).first->second);
+  }
+  return numbers.size() == out.size() ? std::vector<int>() : out;
+}
+
+std::unique_ptr<StateWatch> StateWatch::create(RunContext& run, RunModel& model) {
+  if (run.setup.verify_state == 0) return nullptr;
+  const plan::StepPlan& plan = run.setup.plan;
+  auto* const optimizer = dynamic_cast<FusedOptimizer*>(&model.store().optimizer());
+  std::vector<int> parts = parts_of_state(plan);
+  const bool in_step = longest_delay(plan) == 0 && !is_diverged(plan);
+  const bool few = !parts.empty() && std::ranges::max(parts) < static_cast<int>(kMostParts);
+  if (optimizer != nullptr && in_step && few) {
+    return std::unique_ptr<StateWatch>(new StateWatch(run, *optimizer, std::move(parts)));
+  }
+  if (run.setup.verify_state > 0) {
+    run.warn("not_verified",
+             "train.verify_state: nothing is compared, because no two ranks hold the same state "
+             "after each step, or the optimizer is lbfgs");
+  }
+  return nullptr;
+}
+
+StateWatch::StateWatch(RunContext& run, FusedOptimizer& optimizer, std::vector<int> part_of)
+    : run_(run),
+      optimizer_(optimizer),
+      part_of_(std::move(part_of)),
+      ranks_in_(static_cast<std::size_t>(std::ranges::max(part_of_)) + 1),
+      rolling_(run.setup.verify_state) {
+  for (const int part : part_of_) ++ranks_in_[static_cast<std::size_t>(part)];
+}
+
+// What is small and a copy comes first: it is compared in the step in which it was taken.
+std::vector<TensorPiece> StateWatch::pieces() const {
+  const auto whole = [](const std::string& name, const torch::Tensor& t) {
+    return TensorPiece{.name = name, .shape = t.sizes().vec(), .end = t.numel(), .values = t};
+  };
+  std::vector<TensorPiece> out = {whole(optimizer_key(kStepSlot, "(each parameter)"), counts_)};
+  for (std::size_t i = 0; i < optimizer_.parameters().size(); ++i) {
+    const NamedParameter& p = optimizer_.parameters()[i];
+    const OwnedRange& own = optimizer_.owned()[i];
+    if (own.begin == own.end) continue;
+    torch::Tensor values = own.weights;
+    if (!values.defined()) values = p.tensor.detach();
+    if (values.numel() > own.end - own.begin) {
+      values = values.flatten().slice(0, own.begin, own.end);
+    }
+    out.push_back({.name = p.name,
+                   .shape = p.tensor.sizes().vec(),
+                   .begin = own.begin,
+                   .end = own.end,
+                   .values = values});
+  }
+  for (TensorPiece& piece : optimizer_.state_pieces()) {
+    if (optimizer_slot(piece.name) != kStepSlot) out.push_back(std::move(piece));
+  }
+  const bool has_frozen = std::ranges::all_of(
+      run_.setup.plan.frozen, [](Placement p) { return p == Placement::kReplicate; });
+  for (const auto& p : run_.setup.task.module->named_parameters()) {
+    if (!has_frozen || p.value().requires_grad() || !tensor::has_memory(p.value())) continue;
+    out.push_back(whole(p.key(), p.value()));
+  }
+  return out;
+}
+
+void StateWatch::take_blocks() {
+  counts_ = torch::tensor(optimizer_.steps(), torch::kInt64);
+  blocks_.emplace(pieces());
+}
+
+std::vector<double> StateWatch::look(bool everything) {
+  const TimePoint start = std::chrono::steady_clock::now();
+  if (everything || rolling_.begins()) take_blocks();
+  const protocol::RollingCheck::Slice slice =
+      everything ? protocol::RollingCheck::Slice{0, blocks_->size()}
+                 : rolling_.slice(blocks_->size());
+  look_ = blocks_->hash(slice.first, slice.last);
+  everything_ = everything;
+  const TimePoint end = std::chrono::steady_clock::now();
+  rolling_.note(seconds(end - start), last_look_ ? seconds(start - *last_look_) : 0);
+  last_look_ = end;
+  std::vector<double> numbers(kHashNumbers * ranks_in_.size() + 1);
+  const auto mine = static_cast<std::size_t>(part_of_[static_cast<std::size_t>(run_.world.rank())]);
+  protocol::put_hash(look_, std::span(numbers).subspan(kHashNumbers * mine).first<kHashNumbers>());
+  numbers.back() = rolling_.wanted();
+  return numbers;
+}
+
+Status StateWatch::judge(std::span<const double> sums, std::int64_t step) {
+  bool equal = true;
+  for (std::size_t part = 0; part < ranks_in_.size(); ++part) {
+    equal &= protocol::are_equal(sums.subspan(kHashNumbers * part).first<kHashNumbers>(),
+                                 ranks_in_[part]);
+  }
+  if (!equal) return mend(step);
+  everything_ ? rolling_.restart() : rolling_.end_step(sums.back(), run_.world.size());
+  return {};
+}
+
+Status StateWatch::check_all(std::int64_t step) {
+  std::vector<double> numbers = look(/*everything=*/true);
+  STORMO_RETURN_IF_ERROR(add_up(run_.world, numbers));
+  return judge(numbers, step);
+}
+
+// Blocks are taken again: a step may have begun the state of a parameter since, and counts go on.
+Status StateWatch::mend(std::int64_t step) {
+  take_blocks();
+  rolling_.restart();
+  const Result<std::vector<WrongReplica>> wrong =
+      heal_replicas(run_.world, part_of_, *blocks_, look_);
+  if (wrong.status().code() == Code::kMismatch) return end_run(wrong.status().message());
+  STORMO_RETURN_IF_ERROR(wrong.status());
+  optimizer_.set_steps(
+      {counts_.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(counts_.numel())});
+  std::string permanent;
+  for (const WrongReplica& replica : *wrong) {
+    run_.observer().on_warning(
+        {.kind = "replica_mismatch", .step = step, .message = replica.found});
+    if (faulty_.note(replica.rank, step)) permanent = replica.found;
+  }
+  if (permanent.empty()) return {};
+  return end_run(fmt::format(
+      "wrong bits {} times within {} steps, so this is a fault that stays: {}; take its host out "
+      "of service",
+      protocol::FaultyRanks::kMost, protocol::FaultyRanks::kWithin, permanent));
+}
+
+Status StateWatch::end_run(const std::string& why) {
+  std::string saved = run_.state.last_saved();
+  STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(run_.world, saved));
+  return Status(Code::kMismatch,
+                why + (saved.empty() ? "; no checkpoint of the run is there to go on from"
+                                     : "; go on from the newest checkpoint, whose state was "
+                                       "compared before it was saved (--resume): " +
+                                           saved));
+}
+
+}  // namespace stormo::train
