@@ -46,6 +46,8 @@ void ElasticMember::take(const MemberStatus& status) {
     if (mode_ != Mode::kOutside) send(status.from.identity, RecordNews{record_});
     return;
   }
+  // whoever asks to be let in is told at once that it is heard
+  is_news_ |= watch_.status_of(status.from) == nullptr;
   watch_.hear(status);
   if (!is_member(status.from)) return;
   for (const MemberId& id : status.dead) {

@@ -26,6 +26,7 @@ constexpr Duration kJoinTime = std::chrono::seconds(10);
 
 /// Without a word of any member, for a process that has never been one.
 constexpr Duration kAlone = std::chrono::seconds(10);
+constexpr int kBeatsInSilence = 8;
 /// How often a waiting process looks for signals.
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
@@ -106,6 +107,8 @@ Status ElasticSession::open(const Terms& terms) {
                                   .healing = terms.healing};
   healing_ = terms.healing;
   member.watch.silence = place_.silence;
+  // some beats may be late
+  member.watch.beat = std::min(member.watch.beat, place_.silence / kBeatsInSilence);
   if (place.stall_timeout > Duration::zero()) member.watch.stuck = place.stall_timeout;
   driver_->begin(std::move(member));
   return {};

@@ -302,6 +302,7 @@ Status ElasticRun::commit() {
   if (agree != nullptr) {
     STORMO_ASSIGN_OR_RETURN(protocol::StepAgreed agreed, compare(*agree));
     session_.tell(agreed);
+    ends_epoch_ = agreed.changes || agreed.stops;
     next = session_.next();
     if (std::holds_alternative<protocol::ApplyUpdate>(next)) {
       is_updating_ = true;
@@ -329,10 +330,14 @@ Result<protocol::StepAgreed> ElasticRun::compare(const protocol::AgreeOn& order)
                               .changes = most[5] != 0};
 }
 
-// The update is done, whatever becomes of this.
+// The update is done, whatever becomes of this. Where the epoch ends with this step a member says
+// so when it has the losses: then nobody leaves the group in which others still wait for them.
 Status ElasticRun::agree(const StepOutcome& mine) {
-  session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
-  STORMO_RETURN_IF_ERROR(LockStepRun::agree(mine));
+  const auto tell = [this] { session_.tell(protocol::UpdateApplied{.epoch = order_.epoch}); };
+  if (!ends_epoch_) tell();
+  const Status agreed = LockStepRun::agree(mine);
+  if (ends_epoch_) tell();
+  STORMO_RETURN_IF_ERROR(agreed);
   session_.kept.meets = true;
   is_updating_ = false;
   return {};

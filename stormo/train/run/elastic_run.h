@@ -54,6 +54,7 @@ class ElasticRun final : public LockStepRun {
   std::optional<bool> healing_;     // how samples are divided
   bool computes_ = true;            // this rank has some
   bool is_updating_ = false;        // the commit has passed, its update is not told yet
+  bool ends_epoch_ = false;         // with this step, as all have agreed
   bool is_ordered_ = false;         // another order is there: the step is given up
   bool gives_up_ = false;           // a step was given up: the Runner has to be made again
   bool is_over_ = false;
