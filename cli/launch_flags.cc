@@ -15,6 +15,15 @@
 
 namespace stormo::cli {
 
+void add_network_flags(CLI::App& command, LaunchFlags& flags) {
+  command.add_option("--interface", flags.interface,
+                     "Network interface between hosts; of several (br0,eth0) each\nhost takes the "
+                     "first that it has");
+  command.add_option("--ports", flags.ports, "Ports to listen on, e.g. 29500-29600");
+  command.add_option("--remote-shell", flags.remote_shell, "How to run a program on another host")
+      ->capture_default_str();
+}
+
 void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_option(
       "-n,--ranks", flags.ranks,
@@ -22,12 +31,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_option("-H,--hosts", flags.hosts, "host:slots,host:slots; localhost is this one");
   command.add_option("--bind", flags.bind, "Bind ranks to: auto, core, numa, none")
       ->capture_default_str();
-  command.add_option("--interface", flags.interface,
-                     "Network interface between hosts; of several (br0,eth0) each\nhost takes the "
-                     "first that it has");
-  command.add_option("--ports", flags.ports, "Ports to listen on, e.g. 29500-29600");
-  command.add_option("--remote-shell", flags.remote_shell, "How to run a program on another host")
-      ->capture_default_str();
+  add_network_flags(command, flags);
   command.add_option("--heartbeat", flags.heartbeat,
                      "A rank silent for so long is dead or frozen [2500ms];\n0s: never judged");
   command.add_option("--stall-warning", flags.stall_warning,

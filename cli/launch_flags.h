@@ -33,6 +33,8 @@ struct LaunchFlags {
 };
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+/// Those of them that say how hosts reach each other.
+void add_network_flags(CLI::App& command, LaunchFlags& flags);
 
 /// The flags that variables of the environment can say as well (docs/environment.md), as far as
 /// they were given: name and value.

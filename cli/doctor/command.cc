@@ -2,29 +2,27 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include <cli/commands.h>
-#include <cli/doctor/findings.h>
-#include <cli/doctor/torch_facts.h>
+#include <cli/doctor/hosts/check_hosts.h>
+#include <cli/doctor/report.h>
+#include <cli/failure.h>
+#include <cli/launch_flags.h>
 #include <cli/plan/output.h>
 #include <stormo/base/units.h>
-#include <stormo/base/version.h>
 
 namespace stormo::cli {
 namespace {
 
-using nlohmann::json;
-
 constexpr const char* kDoctorExamples =
-    "  stormo doctor           what this host offers, and what would be slow, why and what helps\n"
-    "  stormo doctor --json    the same for programs\n"
+    "  stormo doctor              what this host offers, what would be slow, why and what helps\n"
+    "  stormo doctor --json       the same for programs\n"
+    "  stormo doctor -H a:4,b:4   whether a job could start on these hosts, what differs between\n"
+    "                             them, clocks, links, and whose loss would end the job\n"
     "\n"
-    "Exit codes: 0 ranks can run here; 1 they cannot.";
+    "Exit codes: 0 ranks can run here, or there; 1 they cannot; 2 usage or configuration.";
 
 std::string limit_text(const std::optional<std::uint64_t>& value) {
   return value ? std::to_string(*value) : "unlimited";
@@ -35,45 +33,6 @@ std::string torch_line(const HostFacts& f, const std::optional<TorchFacts>& torc
   if (!torch) return "none: this build can run, plan and bench, but not train";
   return fmt::format("{}, {} threads per operation, {}", torch->version, torch->intra_op_threads,
                      torch->blas);
-}
-
-json to_json(const HostFacts& f, const std::optional<TorchFacts>& torch) {
-  json limits = json::object();
-  for (const Limit& l : f.limits)
-    limits[l.name] = {{"soft", l.soft ? json(*l.soft) : json()},
-                      {"hard", l.hard ? json(*l.hard) : json()}};
-  json interfaces = json::array();
-  for (const auto& i : f.interfaces)
-    interfaces.push_back({{"name", i.name}, {"address", i.address}, {"loopback", i.loopback}});
-  return {{"schema", 1},
-          {"version", kVersion},
-          {"host", f.host},
-          {"kernel", f.kernel},
-          {"host_addresses", f.host_addresses},
-          {"cores", f.cpus.cores.size()},
-          {"logical_cpus", f.cpus.logical},
-          {"usable_cores", f.cpus.usable_cores()},
-          {"numa_nodes", f.cpus.numa_nodes.size()},
-          {"cpu_quota", f.cpus.quota > 0 ? json(f.cpus.quota) : json()},
-          {"load", f.load},
-          {"slowdown",
-           {{"computing", f.slowdown.computing},
-            {"moving_memory", f.slowdown.moving_memory},
-            {"others_busy_cores", f.slowdown.others}}},
-          {"memory_bytes", f.memory_bytes},
-          {"memory_available_bytes", f.memory_available_bytes},
-          {"memory_limit_bytes", f.memory_limit_bytes ? json(*f.memory_limit_bytes) : json()},
-          {"pids_limit", f.pids_limit ? json(*f.pids_limit) : json()},
-          {"huge_pages", f.hugepages},
-          {"shared_memory_huge_pages", f.shared_hugepages},
-          {"hugepages_free", f.hugepages_free},
-          {"dev_shm_bytes", f.shm_bytes},
-          {"limits", limits},
-          {"interfaces", interfaces},
-          {"congestion_control", f.congestion_control},
-          {"memfd", f.has_memfd},
-          {"pidfd", f.has_pidfd},
-          {"torch", torch ? json::parse(to_json(*torch)) : json()}};
 }
 
 void print_line(const char* name, const std::string& text) { fmt::print("{:<14}{}\n", name, text); }
@@ -117,42 +76,48 @@ void print_facts(const HostFacts& f, const std::optional<TorchFacts>& torch) {
 }
 
 int report(bool as_json) {
-  HostFacts facts = read_host_facts();
-  std::optional<TorchFacts> torch;
-  if (auto answer = torch_facts(); answer.ok()) {
-    torch = std::move(*answer);
-  } else {
-    facts.torch_problem = answer.status().message();
-  }
-  const std::vector<Finding> found = findings(facts);
+  const HostReport r = report_host();
   if (as_json) {
-    json object = to_json(facts, torch);
-    object["findings"] = json::array();
-    for (const Finding& f : found)
-      object["findings"].push_back(
-          {{"fatal", f.fatal}, {"what", f.what}, {"why", f.why}, {"remedy", f.remedy}});
-    print_json(object);
+    fmt::print("{}\n", to_json(r));
   } else {
-    print_facts(facts, torch);
+    print_facts(r.facts, r.torch);
     fmt::print("\n");
-    for (const Finding& f : found)
+    for (const Finding& f : r.found)
       fmt::print("{}: {}\n  why:    {}\n  remedy: {}\n", f.fatal ? "broken" : "slow", f.what, f.why,
                  f.remedy);
-    if (found.empty()) fmt::print("nothing that would be slow\n");
+    if (r.found.empty()) fmt::print("nothing that would be slow\n");
   }
-  const bool broken =
-      std::any_of(found.begin(), found.end(), [](const Finding& f) { return f.fatal; });
-  return broken ? kExitFailed : kExitOk;
+  return std::ranges::any_of(r.found, &Finding::fatal) ? kExitFailed : kExitOk;
+}
+
+struct DoctorArguments {
+  LaunchFlags launch;
+  bool json = false;
+};
+
+void add_flags(CLI::App& command, DoctorArguments& arguments) {
+  command.add_option("-H,--hosts", arguments.launch.hosts,
+                     "Check these hosts as those of one job: host:slots,host:slots;\nlocalhost is "
+                     "this one");
+  add_network_flags(command, arguments.launch);
+  command.add_flag("--json", arguments.json, "One JSON object on stdout");
+}
+
+int run(const DoctorArguments& arguments) {
+  return arguments.launch.hosts.empty() ? report(arguments.json)
+                                        : check_hosts(arguments.launch, arguments.json);
 }
 
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = app.add_subcommand("doctor", "Check this host: what would fail or be slow");
-  command->footer(kDoctorExamples);
-  const auto as_json = std::make_shared<bool>(false);
-  command->add_flag("--json", *as_json, "One JSON object on stdout");
-  command->callback([as_json, &invocation] { invocation.exit_code = report(*as_json); });
+  add_command<DoctorArguments>(app, invocation, "doctor",
+                               "Check this host, or the hosts of a job: what would fail or be slow",
+                               kDoctorExamples, add_flags, run);
+  app.add_subcommand(kHostReportCommand, "")->group("")->callback([&invocation] {
+    const Status done = report_to_others();
+    invocation.exit_code = done.ok() ? kExitOk : fail(kHostReportCommand, done);
+  });
 }
 
 }  // namespace stormo::cli

@@ -12,6 +12,7 @@
 #include <stormo/launch/job/frames.h>
 #include <stormo/launch/job/local_ranks.h>
 #include <stormo/launch/process/orphans.h>
+#include <stormo/transport/net/tls_setting.h>
 
 namespace stormo::launch {
 namespace {
@@ -99,6 +100,9 @@ class Agent final : public RankListener {
     Guard guard = std::move(*guard_);
     guard_.reset();
     STORMO_ASSIGN_OR_RETURN(const HostJob job, decode_host_job(description));
+    // what this process connects to others is as its ranks do
+    const std::string_view tls = value_of(job.environment, transport::kTlsVariable);
+    if (!tls.empty()) STORMO_RETURN_IF_ERROR(transport::use_tls_setting(tls));
     if (::chdir(job.directory.c_str()) != 0)
       return errno_error(fmt::format("working directory '{}'", job.directory));
     STORMO_ASSIGN_OR_RETURN(ranks_,
