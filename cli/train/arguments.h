@@ -23,6 +23,7 @@ struct TrainArguments {
   std::string log_csv;
   std::string metrics;
   std::string metrics_token;
+  std::string otlp;
   std::string tensorboard;
   std::string checkpoint;
   std::string init_from;

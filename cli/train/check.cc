@@ -14,6 +14,7 @@
 #include <cli/own_program.h>
 #include <cli/plan/search.h>
 #include <cli/plan/step.h>
+#include <cli/train/otlp.h>
 #include <cli/train/report.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/launch/host_spec.h>
@@ -255,6 +256,7 @@ train::ParsedRecipe recipe_of(const TrainArguments& a) {
         "strategy.kind=parameter_server");
   }
   check_metrics(a, parsed.errors);
+  if (const Status otlp = check_otlp(a); !otlp.ok()) parsed.errors.push_back(otlp.message());
   if (!a.accept_changes.empty() && !may_resume) {
     parsed.errors.push_back("--accept-changes is of a run that goes on; add --resume");
   }

@@ -41,6 +41,9 @@ void add_outlets(CLI::App& command, TrainArguments& a) {
   command.add_option("--metrics-token", a.metrics_token,
                      "File with the token that its readers must have; needed for an\naddress "
                      "that other machines can reach");
+  command.add_option("--otlp", a.otlp,
+                     "Collector of OpenTelemetry to which rank 0 sends metrics and\nevents "
+                     "(OTLP/HTTP, JSON); e.g. http://127.0.0.1:4318");
   command.add_option("--tensorboard", a.tensorboard,
                      "Folder into which to write an event file for TensorBoard");
   command

@@ -19,6 +19,7 @@
 #include <cli/output_path.h>
 #include <cli/plan/step.h>
 #include <cli/train/check.h>
+#include <cli/train/otlp.h>
 #include <cli/train/report.h>
 #include <cli/train/reports.h>
 #include <cli/train/trace_file.h>
@@ -409,6 +410,7 @@ int run_rank(const TrainRun& run) {
   // Outlives the group: other ranks must not wait for a reader.
   Outlets outlets;
   const int exit_code = join_and_train(run, outlets);
+  close_otlp(outlets);
   if (!outlets.reports) return exit_code;
   // With a signal, or ended by a launcher that will not wait.
   const bool hurried = exit_code == kExitSaved || exit_code > 128;

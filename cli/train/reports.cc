@@ -15,6 +15,7 @@
 #include <cli/build_facts.h>
 #include <cli/place.h>
 #include <cli/top/job_file.h>
+#include <cli/train/otlp.h>
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/version.h>
@@ -176,9 +177,9 @@ Status open_monitor(const TrainRun& run, Outlets& outlets) {
     token = secret->to_hex();
   }
   const bool no_token = token.empty();
-  Result<std::unique_ptr<observe::Monitor>> monitor =
-      observe::Monitor::start({.address = std::move(address), .token = std::move(token)},
-                              {.version = kVersion, .git = kGitHash}, look_at_ranks(run));
+  Result<std::unique_ptr<observe::Monitor>> monitor = observe::Monitor::start(
+      {.address = std::move(address), .token = std::move(token)},
+      {.version = kVersion, .git = kGitHash}, look_at_ranks(run));
   if (!monitor.ok()) {
     const bool needs_token = no_token && monitor.status().code() == Code::kInvalidArgument;
     return Status(monitor.status().code(),
@@ -194,8 +195,11 @@ Status open_monitor(const TrainRun& run, Outlets& outlets) {
 }
 
 Status open_reports(const TrainRun& run, bool goes_on, Outlets& outlets) {
+  outlets.otlp.reset();  // it tells the earlier ones
   Reports& reports = outlets.reports.emplace(run.words.json);
   if (outlets.monitor) reports.add(outlets.monitor->observer());
+  outlets.otlp = open_otlp(run, outlets);
+  if (outlets.otlp) reports.add(*outlets.otlp);
   STORMO_RETURN_IF_ERROR(open_table(run, goes_on, reports));
   return open_events(run, reports);
 }

@@ -17,6 +17,7 @@
 #include <stormo/observe/background_stream.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/metrics/monitor.h>
+#include <stormo/observe/otlp/otlp_exporter.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/records.h>
 #include <stormo/observe/tee.h>
@@ -41,6 +42,8 @@ class Reports {
 
   observe::RunObserver& observer();
   std::ostream& errors() { return errors_; }
+  /// A line for people. Any thread.
+  void say(const std::string& line) { errors_.append("stormo train: " + line + "\n"); }
   /// A person learns of it in any case.
   void fail(const observe::ErrorRecord& record);
   /// Waits for the readers until `by`. False when anything was lost.
@@ -73,6 +76,7 @@ struct Outlets {
   std::unique_ptr<observe::Monitor> monitor = {};
   std::optional<JobFile> job_file = {};  ///< goes before the monitor
   std::optional<Reports> reports = {};
+  std::unique_ptr<observe::OtlpExporter> otlp = {};  ///< tells the reports
 };
 
 /// --metrics: the run can be looked at from now on, if it was asked for. Says where, also to

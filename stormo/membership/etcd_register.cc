@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 #include <stormo/base/printable.h>
+#include <stormo/http/http_post.h>
 #include <stormo/membership/etcd_message.h>
-#include <stormo/membership/http_post.h>
 #include <stormo/membership/random_id.h>
 
 #include <algorithm>
@@ -152,10 +152,11 @@ Status EtcdRegister::ask_one(const Endpoint& endpoint, std::string_view path,
 
 Status EtcdRegister::post(const Endpoint& endpoint, std::string_view path, const std::string& body,
                           const Take& take, Deadline by) {
-  const HttpAnswer answer = http_post({.url = fmt::format("http://{}{}", endpoint.address, path),
-                                       .body = body,
-                                       .authorization = token_},
-                                      by.remaining());
+  const http::HttpAnswer answer =
+      http::http_post({.url = fmt::format("http://{}{}", endpoint.address, path),
+                       .body = body,
+                       .authorization = token_},
+                      by.remaining());
   if (answer.exchange.ok() && answer.code == 200) {
     Status taken = take(answer.body);
     if (!taken.ok()) may_be_done_ = true;

@@ -81,7 +81,7 @@ Result<std::unique_ptr<Register>> open_etcd(std::string_view address,
 #else
 Result<std::unique_ptr<Register>> open_etcd(std::string_view address, const RegisterAccess&) {
   return all_of(address, {"this Stormo was built without libcurl, by which it asks etcd; install "
-                          "libcurl4-openssl-dev, and configure with -DSTORMO_ETCD=ON"});
+                          "libcurl4-openssl-dev, and configure with -DSTORMO_CURL=ON"});
 }
 #endif
 

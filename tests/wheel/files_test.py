@@ -161,7 +161,7 @@ class Source(unittest.TestCase):
     def test_configures_and_knows_all_its_sources(self):
         build = self.tree.parent / "build"
         output("cmake", "-S", self.tree, "-B", build, "-G", "Ninja", f"-DSTORMO_TORCH={TORCH}", "-DSTORMO_PYTHON=ON",
-               "-DSTORMO_BUILD_TESTS=OFF", "-DSTORMO_MPI=OFF", "-DSTORMO_ETCD=OFF",
+               "-DSTORMO_BUILD_TESTS=OFF", "-DSTORMO_MPI=OFF", "-DSTORMO_CURL=OFF",
                f"-DPython3_EXECUTABLE={TOOLS / 'python'}")
         self.assertIn("_c10d_", output("ninja", "-C", build, "-n", "stormo_torch_ext"))
 

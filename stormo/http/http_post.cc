@@ -1,4 +1,4 @@
-#include <stormo/membership/http_post.h>
+#include <stormo/http/http_post.h>
 
 #include <curl/curl.h>
 #include <fmt/format.h>
@@ -10,12 +10,13 @@
 #include <memory>
 #include <string_view>
 
-namespace stormo::membership {
+namespace stormo::http {
 namespace {
 
 /// A record in base64, and more than what etcd says about it.
 constexpr std::size_t kMaxAnswerBytes = std::size_t{4} << 20;
 constexpr long kLongestMs = 1'000'000'000;
+constexpr curl_off_t kLongestWaitS = 86'400;
 
 using Easy = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
 using Headers = std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)>;
@@ -27,12 +28,18 @@ std::size_t take_answer(const char* bytes, std::size_t /*one*/, std::size_t coun
   return count;
 }
 
+/// Called about once a second; what is not 0 ends the transfer.
+int look_at_given_up(void* given_up, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return *static_cast<const std::atomic<bool>*>(given_up) ? 1 : 0;
+}
+
 Headers headers_of(const HttpRequest& request) {
   curl_slist* list = curl_slist_append(nullptr, "Content-Type: application/json");
   list = curl_slist_append(list, "Expect:");  // or a large body waits a second for a go-ahead
   if (!request.authorization.empty()) {
     list = curl_slist_append(list, ("Authorization: " + request.authorization).c_str());
   }
+  for (const std::string& header : request.headers) list = curl_slist_append(list, header.c_str());
   return {list, &curl_slist_free_all};
 }
 
@@ -40,6 +47,7 @@ Status status_of(CURL* easy, CURLcode code, std::string_view details) {
   if (code == CURLE_OK) return {};
   const std::string text(details.empty() ? curl_easy_strerror(code) : details);
   switch (code) {
+    case CURLE_ABORTED_BY_CALLBACK: return Status(Code::kCancelled, "given up");
     case CURLE_OPERATION_TIMEDOUT: return Status(Code::kDeadlineExceeded, text);
     case CURLE_COULDNT_CONNECT: {
       long error = 0;
@@ -58,7 +66,10 @@ Status status_of(CURL* easy, CURLcode code, std::string_view details) {
 
 }  // namespace
 
-HttpAnswer http_post(const HttpRequest& request, Duration at_most) {
+bool can_http_post() { return true; }
+
+HttpAnswer http_post(const HttpRequest& request, Duration at_most,
+                     const std::atomic<bool>* given_up) {
   static const CURLcode kStarted = curl_global_init(CURL_GLOBAL_DEFAULT);
   const Easy easy(kStarted == CURLE_OK ? curl_easy_init() : nullptr, &curl_easy_cleanup);
   if (!easy) return {.exchange = Status(Code::kExhausted, "libcurl does not start")};
@@ -70,7 +81,7 @@ HttpAnswer http_post(const HttpRequest& request, Duration at_most) {
     curl_easy_setopt(easy.get(), option, value);
   };
   set(CURLOPT_URL, request.url.c_str());
-  set(CURLOPT_PROTOCOLS_STR, "http");
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_PROXY, "");  // also not that of the environment
   set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
   set(CURLOPT_NOSIGNAL, 1L);
@@ -81,14 +92,22 @@ HttpAnswer http_post(const HttpRequest& request, Duration at_most) {
   set(CURLOPT_WRITEFUNCTION, &take_answer);
   set(CURLOPT_WRITEDATA, static_cast<void*>(&answer.body));
   set(CURLOPT_ERRORBUFFER, details.data());
+  if (given_up != nullptr) {
+    set(CURLOPT_NOPROGRESS, 0L);
+    set(CURLOPT_XFERINFOFUNCTION, &look_at_given_up);
+    set(CURLOPT_XFERINFODATA, const_cast<void*>(static_cast<const void*>(given_up)));
+  }
   const CURLcode done = curl_easy_perform(easy.get());
   answer.exchange = status_of(easy.get(), done, details.data());
   long sent_bytes = 0, code = 0;
   curl_easy_getinfo(easy.get(), CURLINFO_REQUEST_SIZE, &sent_bytes);
   curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &code);
+  curl_off_t wait_s = 0;
+  curl_easy_getinfo(easy.get(), CURLINFO_RETRY_AFTER, &wait_s);
+  answer.retry_after = std::chrono::seconds(std::clamp<curl_off_t>(wait_s, 0, kLongestWaitS));
   answer.was_sent = sent_bytes > 0;
   answer.code = static_cast<int>(code);
   return answer;
 }
 
-}  // namespace stormo::membership
+}  // namespace stormo::http
