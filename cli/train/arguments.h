@@ -24,6 +24,8 @@ struct TrainArguments {
   std::string metrics;
   std::string metrics_token;
   std::string otlp;
+  bool cost = false;
+  std::optional<double> price;
   std::string tensorboard;
   std::string checkpoint;
   std::string init_from;

@@ -44,6 +44,11 @@ void add_outlets(CLI::App& command, TrainArguments& a) {
   command.add_option("--otlp", a.otlp,
                      "Collector of OpenTelemetry to which rank 0 sends metrics and\nevents "
                      "(OTLP/HTTP, JSON); e.g. http://127.0.0.1:4318");
+  command.add_flag("--cost", a.cost,
+                   "Say at the end what the run has used: hours, energy where it\ncan be measured, "
+                   "and what faults have cost");
+  command.add_option("--price", a.price, "Price of a host hour: as --cost, with what it comes to")
+      ->check(CLI::NonNegativeNumber);
   command.add_option("--tensorboard", a.tensorboard,
                      "Folder into which to write an event file for TensorBoard");
   command

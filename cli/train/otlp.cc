@@ -80,7 +80,8 @@ std::unique_ptr<observe::OtlpExporter> open_otlp(const TrainRun& run, Outlets& o
   observe::OtlpExporter::Options options{.endpoint = run.words.otlp,
                                          .resource = resource_of(run),
                                          .build = {.version = kVersion, .git = kGitHash},
-                                         .post = http::http_post};
+                                         .post = http::http_post,
+                                         .cost = outlets.cost.meter.get()};
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
   const auto headers = attributes_of(kHeaders);
   for (const auto& [name, value] : headers.ok() ? *headers : observe::OtlpAttributes())

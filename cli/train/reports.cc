@@ -120,7 +120,8 @@ Reports::Reports(bool json)
               }),
       text_(errors_, style()),
       warnings_(errors_),
-      json_(output_) {
+      json_(output_),
+      has_json_(json) {
   // A program reads standard output; a person may still be watching.
   text_in_all_ = !json || terminal_columns() > 0;
   if (json) all_.push_back(&json_);
@@ -150,6 +151,13 @@ void Reports::add_events(Descriptor file, std::int64_t tokens_per_sample) {
   add(*log.writer);
 }
 
+// JSON ends with the event "end", and the text with what belongs to it.
+void Reports::add_cost(observe::CostMeter& meter) {
+  if (has_json_) all_.insert(all_.begin(), &costs_.emplace_back(meter, output_, /*as_json=*/true));
+  all_.insert(all_.begin(), &meter);
+  if (text_in_all_) all_.push_back(&costs_.emplace_back(meter, errors_, /*as_json=*/false));
+}
+
 observe::RunObserver& Reports::observer() {
   if (!tee_) tee_.emplace(all_);
   return *tee_;
@@ -168,6 +176,7 @@ bool Reports::finish(Deadline by) {
 
 Status open_monitor(const TrainRun& run, Outlets& outlets) {
   const TrainArguments& words = run.words;
+  if (!outlets.cost.meter) outlets.cost = open_cost(run);
   if (words.metrics.empty()) return {};
   STORMO_ASSIGN_OR_RETURN(transport::HostPort address, transport::parse_host_port(words.metrics));
   std::string token;
@@ -179,7 +188,7 @@ Status open_monitor(const TrainRun& run, Outlets& outlets) {
   const bool no_token = token.empty();
   Result<std::unique_ptr<observe::Monitor>> monitor = observe::Monitor::start(
       {.address = std::move(address), .token = std::move(token)},
-      {.version = kVersion, .git = kGitHash}, look_at_ranks(run));
+      {.version = kVersion, .git = kGitHash}, look_at_ranks(run), outlets.cost.meter.get());
   if (!monitor.ok()) {
     const bool needs_token = no_token && monitor.status().code() == Code::kInvalidArgument;
     return Status(monitor.status().code(),
@@ -198,6 +207,7 @@ Status open_reports(const TrainRun& run, bool goes_on, Outlets& outlets) {
   outlets.otlp.reset();  // it tells the earlier ones
   Reports& reports = outlets.reports.emplace(run.words.json);
   if (outlets.monitor) reports.add(outlets.monitor->observer());
+  if (outlets.cost.meter) reports.add_cost(*outlets.cost.meter);
   outlets.otlp = open_otlp(run, outlets);
   if (outlets.otlp) reports.add(*outlets.otlp);
   STORMO_RETURN_IF_ERROR(open_table(run, goes_on, reports));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <cli/top/job_file.h>
+#include <cli/train/cost.h>
 #include <cli/train/rank.h>
 #include <stormo/base/clock.h>
 #include <stormo/base/descriptor.h>
@@ -39,6 +40,8 @@ class Reports {
   void add_events(Descriptor file, std::int64_t tokens_per_sample);
   /// Borrowed.
   void add(observe::RunObserver& observer) { all_.push_back(&observer); }
+  /// What a run uses; it is told of each record before all others. Borrowed.
+  void add_cost(observe::CostMeter& meter);
 
   observe::RunObserver& observer();
   std::ostream& errors() { return errors_; }
@@ -66,13 +69,16 @@ class Reports {
   observe::WarningObserver warnings_;
   observe::JsonObserver json_;
   std::list<Log> logs_;
+  std::list<observe::CostReport> costs_;
   std::vector<observe::RunObserver*> all_;
   std::optional<observe::TeeObserver> tee_;
   bool text_in_all_ = false;
+  const bool has_json_;
 };
 
 /// What a rank that reports has.
 struct Outlets {
+  Cost cost = {};  ///< goes after what looks at it
   std::unique_ptr<observe::Monitor> monitor = {};
   std::optional<JobFile> job_file = {};  ///< goes before the monitor
   std::optional<Reports> reports = {};

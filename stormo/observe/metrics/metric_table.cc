@@ -144,6 +144,16 @@ void replica_mismatches(In in, Out out) {
   out.add(found == in.run.warnings.end() ? 0 : static_cast<double>(found->second));
 }
 
+void energy(In in, Out out) {
+  if (in.cost == nullptr) return;
+  for (const auto& [source, joules] : in.cost->joules) out.add("source", source, joules);
+}
+
+template <auto kField>
+void of_cost(In in, Out out) {
+  if (in.cost != nullptr) out.add(static_cast<double>(std::invoke(kField, *in.cost)));
+}
+
 constexpr auto kCounter = MetricKind::kCounter;
 constexpr auto kGauge = MetricKind::kGauge;
 
@@ -208,6 +218,14 @@ constexpr MetricRow kTable[] = {
      "Ranks whose parameters or optimizer state had wrong bits, which were put right.",
      replica_mismatches},
     {"stormo_warnings_total", kCounter, "", "Warnings of this run.", warnings},
+    {"stormo_energy_joules_total", kCounter, "joules",
+     "Energy that the host of rank 0 has used since the start of the process, all its programs.",
+     energy},
+    {"stormo_wall_seconds_total", kCounter, "seconds", "Time of all starts of this run.",
+     of_cost<&CostRecord::wall_s>},
+    {"stormo_wasted_seconds_total", kCounter, "seconds",
+     "Time between checkpoints and the faults after them, of all starts.",
+     of_cost<&CostRecord::wasted_s>},
 };
 
 }  // namespace

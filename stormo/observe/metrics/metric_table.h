@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <stormo/base/clock.h>
+#include <stormo/observe/cost.h>
 #include <stormo/observe/metrics/run_status.h>
 
 namespace stormo::observe {
@@ -40,6 +41,7 @@ struct MetricInput {
   const RunStatus& run;
   const BuildFacts& build;
   TimePoint now;
+  const CostRecord* cost = nullptr;  ///< null: it is not measured
 };
 
 /// One metric that a run can show. `values` adds nothing when it is not known.

@@ -85,8 +85,8 @@ std::string status_json(const RunStatus& run, std::chrono::system_clock::time_po
 }
 
 Result<std::unique_ptr<Monitor>> Monitor::start(HttpOptions options, BuildFacts build,
-                                                RankProcesses ranks) {
-  std::unique_ptr<Monitor> monitor(new Monitor(std::move(build), std::move(ranks)));
+                                                RankProcesses ranks, const CostMeter* cost) {
+  std::unique_ptr<Monitor> monitor(new Monitor(std::move(build), std::move(ranks), cost));
   STORMO_ASSIGN_OR_RETURN(
       monitor->server_,
       HttpServer::start(std::move(options),
@@ -106,8 +106,11 @@ HttpResponse Monitor::page(const HttpRequest& request) const {
   }
   if (request.path == "/metrics") {
     const MetricFormat format = format_for(request.accept);
+    const CostRecord cost = cost_ != nullptr ? cost_->record() : CostRecord();
     return {.type = std::string(content_type_of(format)),
-            .body = metrics_text({*run, build_, std::chrono::steady_clock::now()}, format)};
+            .body = metrics_text({*run, build_, std::chrono::steady_clock::now(),
+                                  cost_ != nullptr ? &cost : nullptr},
+                                 format)};
   }
   constexpr const char* kPages = "/metrics\n/json\n/end\n/healthz\n";
   return {.status = request.path == "/" ? 200 : 404, .body = kPages};

@@ -31,8 +31,10 @@ class Monitor {
   using RankProcesses = std::function<std::vector<RankProcess>()>;
 
   /// Begins to answer. See HttpServer::start() for what can fail.
+  /// `cost`: may be null; borrowed.
   static Result<std::unique_ptr<Monitor>> start(HttpOptions options, BuildFacts build,
-                                                RankProcesses ranks = {});
+                                                RankProcesses ranks = {},
+                                                const CostMeter* cost = nullptr);
 
   /// Is told of the run that is shown.
   RunObserver& observer() { return status_; }
@@ -42,12 +44,13 @@ class Monitor {
   std::string url() const { return "http://" + server_->address() + "/metrics"; }
 
  private:
-  Monitor(BuildFacts build, RankProcesses ranks)
-      : build_(std::move(build)), ranks_(std::move(ranks)) {}
+  Monitor(BuildFacts build, RankProcesses ranks, const CostMeter* cost)
+      : build_(std::move(build)), ranks_(std::move(ranks)), cost_(cost) {}
   HttpResponse page(const HttpRequest& request) const;
 
   BuildFacts build_;
   RankProcesses ranks_;
+  const CostMeter* cost_;
   StatusObserver status_;
   std::unique_ptr<HttpServer> server_;  // ends first
 };

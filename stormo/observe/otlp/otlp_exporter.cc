@@ -119,8 +119,10 @@ void OtlpExporter::run() {
 
 void OtlpExporter::send_metrics() {
   const std::shared_ptr<const RunStatus> run = status_.status();
-  const std::string body = otlp_metrics({*run, options_.build, RealClock().now()},
-                                        options_.resource, std::chrono::system_clock::now());
+  const CostRecord cost = options_.cost != nullptr ? options_.cost->record() : CostRecord();
+  const std::string body = otlp_metrics(
+      {*run, options_.build, RealClock().now(), options_.cost != nullptr ? &cost : nullptr},
+      options_.resource, std::chrono::system_clock::now());
   // they are made anew, so what is refused now is not lost
   if (send(metrics_, body) != OtlpVerdict::kAgain)
     metrics_.next = RealClock().now() + options_.interval;

@@ -44,7 +44,8 @@ class OtlpExporter final : public RunObserver {
     OtlpAttributes resource{};
     BuildFacts build{};
     Duration interval = std::chrono::seconds(10);
-    Post post{};  ///< http::http_post
+    Post post{};                      ///< http::http_post
+    const CostMeter* cost = nullptr;  ///< borrowed
     /// Called on the exporter's thread when a request fails after one that did not, and for what
     /// the collector refuses.
     std::function<void(std::string_view)> on_failure{};

@@ -23,7 +23,10 @@ const BuildFacts kBuild{.version = "0.1.0", .git = "abc"};
 
 std::string text_of(const StatusObserver& observer, MetricFormat format, Duration later = {}) {
   const auto run = observer.status();
-  return metrics_text({*run, kBuild, std::chrono::steady_clock::now() + later}, format);
+  const CostRecord cost = test::full_cost();
+  return metrics_text(
+      {*run, kBuild, std::chrono::steady_clock::now() + later, run->start ? &cost : nullptr},
+      format);
 }
 
 Families families_of(const StatusObserver& observer, MetricFormat format) {

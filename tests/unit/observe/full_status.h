@@ -28,7 +28,16 @@ inline StepRecord full_step() {
   return step;
 }
 
-/// Tells of a run in which every metric has a value.
+/// What makes the other metrics.
+inline CostRecord full_cost() {
+  CostRecord cost;
+  cost.wall_s = 100;
+  cost.wasted_s = 25;
+  cost.joules = {{"dram", 2}, {"package", 8}};
+  return cost;
+}
+
+/// Tells of a run in which every metric but those of the cost has a value.
 inline void tell_all(RunObserver& observer) {
   observer.on_start({.recipe = "a \"quoted\\ name\nof \xff two lines",
                      .strategy = "ddp",

@@ -27,8 +27,9 @@ const std::chrono::system_clock::time_point kNow{seconds(2'000'000'000)};
 
 json metrics_of(const StatusObserver& observer) {
   const auto run = observer.status();
+  const CostRecord cost = test::full_cost();
   return json::parse(
-      otlp_metrics({*run, kBuild, std::chrono::steady_clock::now()}, kResource, kNow));
+      otlp_metrics({*run, kBuild, std::chrono::steady_clock::now(), &cost}, kResource, kNow));
 }
 
 /// By name, of the one scope of the one resource.
@@ -119,6 +120,7 @@ TEST(OtlpMetrics, KindsAndNumbersAreThoseOfTheProtocol) {
   EXPECT_FALSE(loss["gauge"]["dataPoints"][0].contains("startTimeUnixNano"));
   EXPECT_EQ(metrics.at("stormo_wire_bytes_total")["unit"], "By");
   EXPECT_EQ(metrics.at("stormo_phase_seconds_total")["unit"], "s");
+  EXPECT_EQ(metrics.at("stormo_energy_joules_total")["unit"], "J");
   EXPECT_EQ(metrics.at("stormo_ranks")["gauge"]["dataPoints"][0]["attributes"],
             json::parse(R"([{"key": "state", "value": {"stringValue": "active"}}])"));
 
