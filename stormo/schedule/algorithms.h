@@ -56,6 +56,10 @@ plan::Schedule direct_all_reduce(int ranks);
 /// over another. No rank is interior in both.
 plan::Schedule double_tree_all_reduce(int ranks, int pieces = 1);
 
+// fixed_tree.cc
+/// `ranks` chunks. Every element is added up over the tree of plan/logical_shards.h.
+plan::Schedule fixed_tree_all_reduce(int ranks);
+
 // halving_doubling.cc
 /// `ranks` chunks.
 plan::Schedule recursive_halving_reduce_scatter(int ranks);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/plan/logical_shards.h>
 #include <stormo/schedule/fold.h>
 
 namespace stormo::schedule {
@@ -235,6 +236,12 @@ constexpr std::array kRows = {
         .formulas = {"2 floor(log2 n) + p-1", "2K"},
         .size = {over_two_trees, two_per_piece},
         .make = [](const ScheduleShape& s) { return double_tree_all_reduce(s.ranks, s.pieces); }},
+    Builder{.name = plan::kFixedTreeAllReduce,
+            .description = "one tree of halves for every element, whatever the number of ranks",
+            .goal = GoalKind::kAllReduce,
+            .formulas = {"ceil(log2 n) + 1", "2(n-1)/n K"},
+            .size = {two_phases, chunk_per_rank},
+            .make = [](const ScheduleShape& s) { return fixed_tree_all_reduce(s.ranks); }},
     Builder{.name = "halving_doubling_all_reduce",
             .description = "peers swap halves of what is left, then double back (Rabenseifner)",
             .goal = GoalKind::kAllReduce,

@@ -1,6 +1,7 @@
 #include <stormo/analysis/schedule/reduction_order.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace stormo::analysis {
 namespace {
@@ -18,12 +19,17 @@ Expression append(const Expression& a, const Expression& b) {
           mix(a.low * 5 + mix(b.low + 0xd1b54a32d192ed03u))};
 }
 
-Expression term_of(Rank r) { return append({1, 2}, {static_cast<std::uint64_t>(r), 3}); }
-
 }  // namespace
 
+Expression term(int n) { return append({1, 2}, {static_cast<std::uint64_t>(n), 3}); }
+
+Expression sum_of(Expression a, Expression b) {
+  if (b < a) std::swap(a, b);
+  return append(append({2, 0}, a), b);
+}
+
 void ReductionOrder::start() {
-  for (std::size_t r = 0; r < built_.size(); ++r) built_[r] = term_of(static_cast<Rank>(r));
+  for (std::size_t r = 0; r < built_.size(); ++r) built_[r] = term(static_cast<Rank>(r));
 }
 
 void ReductionOrder::play(std::span<const Move> round) {
@@ -45,11 +51,8 @@ Expression ReductionOrder::received(std::span<Move> moves) {
   const Rank to = moves.front().transfer.to;
   operands_.assign(1, {to, at(to)});
   for (const Move& m : moves) operands_.push_back({m.transfer.from, at(m.transfer.from)});
-  if (operands_.size() == 2) {
-    std::ranges::sort(operands_, {}, &Operand::built);
-  } else {
-    std::ranges::sort(operands_, {}, &Operand::rank);
-  }
+  if (operands_.size() == 2) return sum_of(operands_[0].built, operands_[1].built);
+  std::ranges::sort(operands_, {}, &Operand::rank);
   Expression sum{operands_.size(), 0};
   for (const Operand& o : operands_) sum = append(sum, o.built);
   return sum;

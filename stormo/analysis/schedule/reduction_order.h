@@ -18,6 +18,11 @@ struct Expression {
   auto operator<=>(const Expression&) const = default;
 };
 
+/// Term number n.
+Expression term(int n);
+/// A sum of two values, which is commutative.
+Expression sum_of(Expression a, Expression b);
+
 /// Tracks in which order each rank's value of one chunk was computed. Two values have the same bits
 /// if their orders are equal. All values that a rank reduces in one round are one sum over its own
 /// value and the received ones, in ascending order of rank. Only sums of two terms are commutative,
@@ -28,12 +33,16 @@ class ReductionOrder {
 
   /// Start: every rank has its own term.
   void start();
+  /// Start: rank r has the r-th of `terms`, one for each rank.
+  void start(std::span<const Expression> terms) { built_.assign(terms.begin(), terms.end()); }
   /// Applies the moves of the chunk in one round, which must have none of the conflicts that verify
   /// refuses.
   void play(std::span<const Move> round);
   /// The first rank whose value was computed in another order than that of rank 0; -1 if there is
   /// none.
   Rank first_that_differs() const;
+  /// How the value of rank r was computed.
+  Expression at(Rank r) const { return built_[static_cast<std::size_t>(r)]; }
 
  private:
   struct Operand {
@@ -41,7 +50,6 @@ class ReductionOrder {
     Expression built;
   };
 
-  Expression at(Rank r) const { return built_[static_cast<std::size_t>(r)]; }
   /// Sorts the moves to one rank by sender and combines them with what it has.
   Expression received(std::span<Move> moves);
 
