@@ -174,6 +174,7 @@ std::uint64_t hash(const StepPlan& p) {
   h.add(std::uint64_t{p.scaled_loss});
   h.add(std::uint64_t{p.clipped});
   if (p.commits) h.add("commits");
+  if (p.logical_shards > 0) h.add("logical_shards " + std::to_string(p.logical_shards));
   if (p.chosen) h.add("chosen");
   if (p.attention != AttentionForm::kRing) h.add(to_string(p.attention));
   if (p.sequence_parallel) h.add("sequence_parallel");

@@ -33,7 +33,11 @@ std::string_view to_string(AttentionForm form);
 struct StepPlan {
   std::string strategy = "one_device";  ///< names of the passes applied, joined by '+'
   Mesh mesh;
-  int micro_batches = 1;     ///< into which the local batch is divided
+  int micro_batches = 1;  ///< into which the local batch is divided
+  /// Shards that the global batch is cut into, however many ranks there are: each micro-batch is
+  /// one, and their gradients and losses are added up over one tree (plan/logical_shards.h). 0:
+  /// each rank has a share of its own.
+  int logical_shards = 0;
   bool scaled_loss = false;  ///< gradients are those of the loss times a scale
   bool clipped = false;      ///< gradients are clipped by their norm
   bool commits = false;      ///< updates stand behind a kCommit

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <stormo/plan/limits.h>
+#include <stormo/plan/logical_shards.h>
 #include <stormo/plan/mesh_text.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/plan/text/text.h>
@@ -377,6 +378,7 @@ std::string to_text(const StepPlan& p) {
   out += "\nmesh";
   append_axes(out, p.mesh);
   append_field(out, "step micro_batches=", p.micro_batches);
+  if (p.logical_shards > 0) append_field(out, " logical_shards ", p.logical_shards);
   if (p.scaled_loss) out += " scaled_loss";
   if (p.clipped) out += " clipped";
   if (p.commits) out += " commits";
@@ -422,6 +424,9 @@ Result<StepPlan> parse_step_plan(std::string_view text) {
   if (in.at_end()) in.fail("expected 'step', found nothing");
   in.expect("step");
   p.micro_batches = static_cast<int>(in.field("micro_batches", 1, kMaxActions));
+  if (in.accept("logical_shards")) {
+    p.logical_shards = in.small_integer("a number of shards", 1, kMaxShards);
+  }
   p.scaled_loss = in.accept("scaled_loss");
   p.clipped = in.accept("clipped");
   p.commits = in.accept("commits");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/logical_shards.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -127,6 +128,7 @@ class MemoryWalk {
       for (int s = a.range.last; s >= a.range.first; --s) add_gradients(s);
       keep_highest();
       now_.activations -= activations(a.range) + (is_recomputed(a) ? output(a.range) : 0);
+      if (plan_.logical_shards > 0 && ends_micro_batch(a)) add_up_shards(a.micro_batch);
     }
     if (row.is({Value::kParameters, Placement::kShard, Placement::kReplicate})) {
       now_.parameters += whole_if_dropped(a.range);
@@ -195,6 +197,32 @@ class MemoryWalk {
       keep_highest();
       if (has_gradient_[p]) now_.gradients -= bytes;
       has_gradient_[p] = true;
+    }
+  }
+
+  bool ends_micro_batch(const Action& a) const {
+    const auto last = std::find_if(plan_.actions.rbegin(), plan_.actions.rend(), [&](auto& b) {
+      return row_of(b.kind).adds_gradients && b.micro_batch == a.micro_batch;
+    });
+    return &*last == &a;
+  }
+
+  /// Of the rank that has most. Each node of the tree that is complete has sums of its own, and two
+  /// are added up one parameter after the other.
+  void add_up_shards(int shard) {
+    const plan::Range all = all_parameters(model_);
+    std::int64_t largest = 0;
+    for (const plan::ParameterShape* p : shapes_) {
+      if (p->trainable) largest = std::max(largest, p->elements * bytes_of(p->dtype));
+    }
+    for (int sums = plan::nodes_complete_with(plan_.micro_batches, shard); sums > 0; --sums) {
+      now_.gradients += largest;
+      keep_highest();
+      now_.gradients -= largest + bytes_to_update(all);
+    }
+    const bool is_last = shard + 1 == plan_.micro_batches;
+    for (std::size_t p = 0; p < shapes_.size(); ++p) {
+      has_gradient_[p] = is_last && shapes_[p]->trainable;
     }
   }
 

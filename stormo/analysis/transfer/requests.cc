@@ -7,6 +7,7 @@
 #include <stormo/analysis/transfer/inner.h>
 #include <stormo/base/check.h>
 #include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/logical_shards.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -84,7 +85,9 @@ class Finder {
     const std::int64_t times = n.of_each_parameter ? trainable_in(range)
                                : row_.all_batches  ? agreed_numbers()
                                                    : 1;
-    Collective* const sum = add(n.count * times, n.dtype, axes);
+    const bool of_shards = row_.all_batches && plan_.logical_shards > 0;
+    Collective* const sum = add(n.count * times, n.dtype, axes, GoalKind::kAllReduce,
+                                of_shards ? plan::kFixedTreeAllReduce : "");
     if (sum == nullptr) return;
     const bool is_flag = n.dtype != DType::kFloat64;  // whether any rank has it
     if (is_flag) sum->combine = Combine::kMax;
@@ -178,6 +181,8 @@ class Finder {
   void average_gradients() {
     if (ranks_over(plan_.mesh, a_.axes) == 1) return;
     const bool encoded = row_of(a_.codec).in_blocks();
+    // terms that are weighted already
+    const bool is_sum = encoded || plan_.logical_shards > 0;
     const auto shapes = plan::flatten(model_);
     std::vector<Collective> of_types;
     for (int i = a_.range.last; i >= a_.range.first; --i) {
@@ -185,11 +190,10 @@ class Finder {
       if (p.elsewhere || !p.trainable || p.sparse) continue;
       auto same = std::ranges::find(of_types, p.dtype, &Collective::dtype);
       if (same == of_types.end()) {
-        same =
-            of_types.insert(same, {.dtype = p.dtype,
-                                   .axes = {},
-                                   .combine = encoded ? Combine::kSum : Combine::kWeightedAverage,
-                                   .weights_known = weights_are_known()});
+        same = of_types.insert(same, {.dtype = p.dtype,
+                                      .axes = {},
+                                      .combine = is_sum ? Combine::kSum : Combine::kWeightedAverage,
+                                      .weights_known = weights_are_known()});
       }
       const bool fits = !encoded && sent_type(p.dtype) == p.dtype;
       const bool large = p.elements * static_cast<std::int64_t>(size_of(p.dtype)) >= kInPlaceBytes;

@@ -1,10 +1,13 @@
 #include <stormo/parallel/strategy/strategy.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include <stormo/base/requirements.h>
 #include <stormo/parallel/computation/commit_before_update.h>
 #include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/logical_shards.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/computation/reduce_with.h>
@@ -19,6 +22,7 @@
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/plan/limits.h>
+#include <stormo/plan/logical_shards.h>
 
 namespace stormo::parallel {
 namespace {
@@ -176,6 +180,32 @@ Status check_loss_scale(const Strategy& s, const StepOptions& step) {
                 "'ddp'");
 }
 
+/// What has another order of additions than logical shards, or none.
+Status check_shards_of_batch(const Strategy& s, const Job& job) {
+  const StepOptions& step = job.step;
+  if (step.logical_shards == 0) return {};
+  Requirements require;
+  require(s.kind == Strategy::Kind::kDdp && ranks_of_replica(s) == 1,
+          "they are for replicas of one rank: use strategy.kind=ddp, without pipeline, tensor, "
+          "context and spatial");
+  require(step.logical_shards >= job.ranks() && step.logical_shards <= plan::kMaxShards,
+          "each rank computes at least one, and there are " + std::to_string(job.ranks()) +
+              " ranks: give " + std::to_string(job.ranks()) + " to " +
+              std::to_string(plan::kMaxShards) + ", or start fewer ranks");
+  require(s.parameters != Parameters::kHostShared,
+          "each rank has the parameters: leave out strategy.parameters=host_shared");
+  require(step.micro_batches == 1,
+          "each is a micro-batch: leave out train.micro_batches, and give more of them to save "
+          "memory");
+  require(step.reduction == ReductionForm{} && step.bucket_bytes == 0,
+          "gradients are added up in one way: leave out strategy.compression, reducer, "
+          "bucket_bytes and deterministic");
+  require(!job.sparse, "they have dense gradients: leave out what makes them sparse");
+  if (require.wrong().empty()) return {};
+  return invalid_argument(std::to_string(step.logical_shards) +
+                          " logical shards: " + require.wrong());
+}
+
 Result<Pass> stages_of(const Strategy& s) {
   STORMO_ASSIGN_OR_RETURN(PipelineSchedule schedule, pipeline_schedule(s.schedule));
   return pipeline({.stages = s.pipeline,
@@ -195,6 +225,7 @@ Status check(const Strategy& s, const Job& job) {
         "that 'stormo plan search' has found");
   }
   STORMO_RETURN_IF_ERROR(check_keys(s, row));
+  STORMO_RETURN_IF_ERROR(check_shards_of_batch(s, job));
   if (row.check != nullptr) STORMO_RETURN_IF_ERROR(row.check(s, job));
   STORMO_RETURN_IF_ERROR(check_loss_scale(s, job.step));
   STORMO_RETURN_IF_ERROR(check_blocks(s, job.step));
@@ -232,11 +263,18 @@ Status check_strategy(const Strategy& strategy, const Workers& workers, const St
   return check(strategy, {workers, step});
 }
 
+Status check_logical_shards(const Strategy& strategy, const Workers& workers,
+                            const StepOptions& step) {
+  return check_shards_of_batch(strategy, {workers, step});
+}
+
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const Workers& workers, const StepOptions& step) {
   const Job job{workers, step, std::ranges::any_of(flatten(model), &plan::ParameterShape::sparse)};
   STORMO_RETURN_IF_ERROR(check(strategy, job));
   const StrategyRow& row = row_of(strategy.kind);
+  Strategy replicated = strategy;
+  if (step.logical_shards > 0) replicated.parameters = Parameters::kReplicated;
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
   if (step.scale_loss) passes.push_back(scale_loss());
@@ -255,11 +293,12 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const auto copies =
       static_cast<int>(job.ranks() / (has_servers(strategy.kind) ? ranks_of_worker(strategy)
                                                                  : ranks_of_replica(strategy)));
-  if (copies > 1 || has_servers(strategy.kind)) row.distribute(passes, strategy, job, copies);
+  if (copies > 1 || has_servers(strategy.kind)) row.distribute(passes, replicated, job, copies);
   if (strategy.sequence_parallel) passes.push_back(sequence_parallel());
   // servers update, each the whole parameters that it has
   const bool workers_update = row.servers != StrategyRow::Servers::kParameters;
   if (step.trust_ratios && job.ranks() > 1 && workers_update) passes.push_back(trust_ratios());
+  if (step.logical_shards > 0) passes.push_back(logical_shards(step.logical_shards));
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
   if (step.reduction != ReductionForm{}) passes.push_back(reduce_with(step.reduction));

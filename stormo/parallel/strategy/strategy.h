@@ -93,6 +93,7 @@ struct Workers {
 /// Options of a step that do not depend on the strategy.
 struct StepOptions {
   int micro_batches = 1;          ///< into which the local batch is divided
+  int logical_shards = 0;         ///< > 0: of the global batch, see logical_shards()
   bool scale_loss = false;        ///< for gradients in float16
   bool clip = false;              ///< gradients are clipped by their norm
   bool commit = false;            ///< updates stand behind a commit, see commit_before_update()
@@ -107,6 +108,10 @@ struct StepOptions {
 /// What plan_for() refuses whatever the model is, with kInvalidArgument.
 Status check_strategy(const Strategy& strategy, const Workers& workers,
                       const StepOptions& step = {});
+
+/// What does not go with StepOptions::logical_shards, all of it; plan_for() refuses it, too.
+Status check_logical_shards(const Strategy& strategy, const Workers& workers,
+                            const StepOptions& step);
 
 /// The plan of one training step. On one rank every strategy without servers is one_device.
 /// kInvalidArgument says why the strategy cannot be used, and suggests another.

@@ -9,6 +9,7 @@
 
 #include <stormo/base/index.h>
 #include <stormo/plan/bad_plan.h>
+#include <stormo/plan/check/shards.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/project.h>
 
@@ -221,6 +222,7 @@ Status check(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check_parts(p));
   STORMO_RETURN_IF_ERROR(check_state(p));
   if (p.micro_batches < 1) return bad("there are no micro-batches");
+  STORMO_RETURN_IF_ERROR(check_shards(p));
   const bool centre = has_centre(p);
   for (std::size_t i = 0; i < p.actions.size(); ++i) {
     const Status st = check(p, centre, p.actions[i]);

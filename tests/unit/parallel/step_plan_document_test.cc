@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/logical_shards.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/inside_layers/tensor_parallel.h>
@@ -108,6 +109,7 @@ std::vector<Example> examples() {
       STORMO_EXAMPLE(mirrored(2), sharded({.stage = 2, .ranks = 2})),
       STORMO_EXAMPLE(sharded({.stage = 3, .ranks = 2, .prefetch = 1})),
       STORMO_EXAMPLE(micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()),
+      STORMO_EXAMPLE(mirrored(2), logical_shards(6)),
       STORMO_EXAMPLE(clip_gradients(), parameter_averaging(3, 8)),
       STORMO_EXAMPLE(clip_gradients(), parameter_server(3)),
       STORMO_EXAMPLE(clip_gradients(), parameter_server(2, {}, 2)),
