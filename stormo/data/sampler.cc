@@ -84,8 +84,8 @@ Sampler::Slice Sampler::slice(std::int64_t cursor) {
   }
   const std::int64_t share = slice.global_size / size_;
   const std::int64_t larger = slice.global_size % size_;  // the first ranks take one more
-  const auto begin = batch.begin() + rank_ * share + std::min<std::int64_t>(rank_, larger);
-  slice.indices.assign(begin, begin + share + (rank_ < larger ? 1 : 0));
+  const auto begin_of = [&](std::int64_t i) { return i * share + std::min(i, larger); };
+  slice.indices.assign(batch.begin() + begin_of(rank_), batch.begin() + begin_of(rank_ + shares_));
   return slice;
 }
 

@@ -31,6 +31,10 @@ class Sampler {
   /// per step of b samples.
   void balance(std::span<const std::int32_t> lengths);
 
+  /// From now on this rank has so many of the `size` shares of each global batch, those from number
+  /// `rank` on. Not together with balance() or shard().
+  void take_shares(int count) { shares_ = count; }
+
   /// From now on sample j of an epoch is for rank j % size, in the order of sharded_order().
   /// Lengths are then not balanced. `strata`: the labels there. kShuffled changes nothing.
   void shard(Sharding sharding, SampleLabels strata);
@@ -51,9 +55,10 @@ class Sampler {
   /// This rank's share of the global batch of one step.
   struct Slice {
     std::int64_t epoch = 0;
-    std::int64_t global_size = 0;       ///< samples of all ranks in this step
-    std::int64_t next = 0;              ///< cursor of the next step
-    std::vector<std::int64_t> indices;  ///< of this rank: sizes differ by at most 1, may be empty
+    std::int64_t global_size = 0;  ///< samples of all ranks in this step
+    std::int64_t next = 0;         ///< cursor of the next step
+    /// Of this rank: shares differ by at most one sample, and may be empty.
+    std::vector<std::int64_t> indices;
   };
   /// The step that begins at `cursor`, 0 being the start of the run.
   Slice slice(std::int64_t cursor);
@@ -72,6 +77,7 @@ class Sampler {
   bool shuffle_;
   int rank_;
   int size_;
+  int shares_ = 1;
   std::span<const std::int32_t> lengths_;
   Sharding sharding_ = Sharding::kShuffled;
   SampleLabels strata_;

@@ -119,10 +119,13 @@ struct TrainerOptions {
   /// For elastic training (docs/elastic.md): see parallel::commit_before_update().
   bool commits = false;
   std::int64_t micro_batches = 1;  ///< into which the local batch is divided
-  bool recompute = false;          ///< see parallel::recompute(); for a model::Chain
-  std::int64_t steps = 0;          ///< steps of the whole run; or
-  std::int64_t epochs = 0;         ///< whole epochs, used when steps == 0
-  std::int64_t global_batch = 0;   ///< samples per step over all ranks
+  /// Shards of the global batch, whose sums have the same bits on any number of ranks up to that;
+  /// 0: the bits depend on the ranks. See parallel::logical_shards().
+  std::int64_t logical_shards = 0;
+  bool recompute = false;         ///< see parallel::recompute(); for a model::Chain
+  std::int64_t steps = 0;         ///< steps of the whole run; or
+  std::int64_t epochs = 0;        ///< whole epochs, used when steps == 0
+  std::int64_t global_batch = 0;  ///< samples per step over all ranks
   std::uint64_t seed = 1;
   data::Sharding sharding = data::Sharding::kShuffled;
   bool balance_by_speed = false;  ///< with servers.processes: fast workers do more steps

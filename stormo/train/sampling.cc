@@ -17,6 +17,12 @@ data::Sampler make_sampler(const data::Dataset& data, const TrainerOptions& opti
 }
 
 Status check_sharding(const TrainerOptions& options, int ranks) {
+  if (options.logical_shards > 0 && options.sharding != data::Sharding::kShuffled) {
+    return invalid_argument("sharding '" + data::name_of(options.sharding) +
+                            "' gives ranks other samples if there are more of them, and logical "
+                            "shards have the same: leave out data.sharding, or "
+                            "train.logical_shards");
+  }
   const std::int64_t batch = options.global_batch;
   if (batch < ranks || data::fits(options.sharding, {ranks, batch})) return {};
   return invalid_argument(
@@ -27,6 +33,11 @@ Status check_sharding(const TrainerOptions& options, int ranks) {
 
 Status check_sharding(const data::Dataset& data, const TrainerOptions& options, int ranks) {
   STORMO_RETURN_IF_ERROR(check_sharding(options, ranks));
+  if (options.logical_shards > 0 && !data.lengths().empty()) {
+    return invalid_argument(
+        "the samples have different lengths, and ranks fill up those that they compute together: "
+        "logical shards (train.logical_shards) are for samples of one length; leave it out");
+  }
   if (!data::is_stratified(options.sharding)) return {};
   const std::int64_t known = data.strata().size();
   if (known == data.size()) return {};

@@ -23,6 +23,14 @@ class ResumeTest(TrainTest):
             text = text.replace(found[0], line) if found else text.replace("[train]\n", "[train]\n" + line)
         (self.folder / "r.toml").write_text(text)
 
+    def test_with_logical_shards_another_number_of_ranks_has_the_same_bits(self):
+        shards = ("mlp.toml", "train.logical_shards=5", "threads=1")
+        unbroken = self.lines(*shards, "--checkpoint", "unbroken")[-1]
+        self.lines(*shards, "steps=3", "-n", "3")
+        resumed = self.lines(*shards, "--resume", "-n", "2")[-1]
+        self.assertEqual(resumed["weights_hash"], unbroken["weights_hash"])
+        self.assertIn("train.logical_shards was ", self.refused(*shards[:1], "steps=9", "--resume", "threads=1"))
+
     def test_a_recipe_that_trains_otherwise_goes_on_only_if_that_is_named(self):
         self.recipe_with()
         self.lines("r.toml", "steps=3")

@@ -124,6 +124,13 @@ class TwoHosts(HostsTest):
         end, _ = self.run_over_the_network(way[:1], *way[1:])
         self.assertEqual(end["weights_hash"], beside["weights_hash"])
 
+    def test_logical_shards_have_the_bits_of_any_ranks_of_one_host(self):
+        shards = ("mlp.toml", "train.logical_shards=5", "threads=1")
+        end, _ = self.run_over_the_network(shards[:1], *shards[1:])
+        for ranks in ("1", "3"):
+            beside, _ = self.records(self.stormo("train", *shards, "-n", ranks, "--json", "checkpoint.directory="))
+            self.assertEqual(beside["weights_hash"], end["weights_hash"], ranks)
+
 
 
 class SlowLine(HostsTest):

@@ -4,9 +4,11 @@
 #include <array>
 #include <csignal>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <stormo/plan/logical_shards.h>
 #include <stormo/plan/project.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/train/optimizer/learning_rate.h>
@@ -24,16 +26,21 @@ data::Sampler sampler_of(const RunSetup& setup) {
     mine.index += o.session->worker() * mine.parts;
     mine.parts *= o.session->workers();
   }
-  return make_sampler(*setup.train, o, mine.index, mine.parts);
+  const int shards = setup.plan.logical_shards;
+  if (shards == 0) return make_sampler(*setup.train, o, mine.index, mine.parts);
+  const plan::ShardRange own = plan::shards_of(shards, mine.parts, mine.index);
+  data::Sampler sampler = make_sampler(*setup.train, o, own.first, shards);
+  sampler.take_shares(own.size());
+  return sampler;
 }
 
 /// In one message.
-Status add_up_together(comm::Communicator& world, std::span<double> some,
-                       std::span<double> others) {
-  if (others.empty()) return add_up(world, some);
+Status add_up_together(comm::Communicator& world, std::span<double> some, std::span<double> others,
+                       std::string_view algorithm) {
+  if (others.empty()) return add_up(world, some, algorithm);
   std::vector<double> all(some.begin(), some.end());
   all.insert(all.end(), others.begin(), others.end());
-  STORMO_RETURN_IF_ERROR(add_up(world, all));
+  STORMO_RETURN_IF_ERROR(add_up(world, all, algorithm));
   std::copy_n(all.begin(), some.size(), some.begin());
   std::copy_n(all.begin() + std::ssize(some), others.size(), others.begin());
   return {};
@@ -98,7 +105,10 @@ Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine, std::option
     sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
   sums.back() = squares.value_or(0);
   const std::size_t count = squares ? sums.size() : kAgreedNumbers;
-  STORMO_RETURN_IF_ERROR(add_up_together(run.world, std::span<double>(sums).first(count), others));
+  const std::string_view algorithm =
+      run.setup.plan.logical_shards > 0 ? plan::kFixedTreeAllReduce : "";
+  STORMO_RETURN_IF_ERROR(
+      add_up_together(run.world, std::span<double>(sums).first(count), others, algorithm));
   const auto stops = std::span(sums).subspan<4, kStops>();
   const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
   if (run.state.step < run.steps && told != stops.end()) {

@@ -56,8 +56,14 @@ comm::Work start_transfer(comm::Communicator& ranks, const analysis::Collective&
   return ranks.submit(request_at(what, where));
 }
 
-Status add_up(comm::Communicator& ranks, std::span<double> numbers) {
-  return ranks.all_reduce(numbers, comm::ReduceOp::kSum);
+Status add_up(comm::Communicator& ranks, std::span<double> numbers, std::string_view algorithm) {
+  const comm::Buffer all = numbers;
+  return ranks.run({.kind = comm::OperationKind::kAllReduce,
+                    .in = {&all, 1},
+                    .out = {&all, 1},
+                    .reduction = comm::ReduceOp::kSum,
+                    .algorithm = algorithm},
+                   Deadline::never());
 }
 
 Status find_largest(comm::Communicator& ranks, comm::Buffer numbers) {

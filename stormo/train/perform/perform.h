@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/status.h>
@@ -35,8 +36,9 @@ comm::Work start_transfer(comm::Communicator& ranks, const analysis::Collective&
                           const Operands& where);
 
 /// Numbers beside tensors, which ranks add up, or of which they need the largest. Collectives;
-/// they block.
-Status add_up(comm::Communicator& ranks, std::span<double> numbers);
+/// they block. `algorithm`: a builder; empty: what the communicator chooses.
+Status add_up(comm::Communicator& ranks, std::span<double> numbers,
+              std::string_view algorithm = {});
 Status find_largest(comm::Communicator& ranks, comm::Buffer numbers);
 
 /// kBadPlan unless the transfer is of so many elements of this type. When a plan is set.

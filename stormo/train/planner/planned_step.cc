@@ -20,6 +20,7 @@ namespace {
 /// Of a micro-batch of the rank that has most.
 std::int64_t samples_of(const TrainerOptions& options, int parts) {
   const auto divide_up = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
+  if (options.logical_shards > 0) return divide_up(options.global_batch, options.logical_shards);
   return divide_up(divide_up(options.global_batch, parts), options.micro_batches);
 }
 

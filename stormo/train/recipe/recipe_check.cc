@@ -195,6 +195,15 @@ class RecipeCheck {
     }
   }
 
+  void check_logical_shards() {
+    if (train_.logical_shards == 0) return;
+    const Status shards = train::check_logical_shards(train_, ranks_);
+    require(shards.ok(), "train.logical_shards", shards.message());
+    require(recipe_.threads > 0, "threads",
+            "logical shards have the same bits where each rank has as many threads, however many "
+            "ranks a host has; write threads=1, or another number");
+  }
+
   // On how many hosts the ranks will be is known only later: the Trainer looks at that.
   void check_strategy() {
     const Result<Strategy> chosen = strategy_of(train_);
@@ -208,6 +217,7 @@ class RecipeCheck {
       require(fits.ok(), "strategy.kind", fits.message());
     }
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
+    check_logical_shards();
     require(train_.strategy.weight_stashing || recipe_.precision != "bfloat16",
             "strategy.weight_stashing",
             "with bfloat16 a backward uses the 16-bit copies of the weights that its forward made, "

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include <stormo/plan/limits.h>
+#include <stormo/plan/logical_shards.h>
 #include <stormo/train/recipe/field_lists.h>
 
 namespace stormo::train {
@@ -197,6 +198,11 @@ std::vector<RecipeField> train_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.clip_norm; }, 0, 1e30},
       {"train.micro_batches", "passes that a rank's part of a batch is cut into, to save memory",
        [](Recipe& r) -> FieldPlace { return &r.train.micro_batches; }, 1, kMost},
+      {"train.logical_shards",
+       "parts that every batch is cut into and whose sums have the same bits on any number of "
+       "ranks "
+       "up to that; 0: bits depend on the ranks",
+       [](Recipe& r) -> FieldPlace { return &r.train.logical_shards; }, 0, plan::kMaxShards},
       {"train.recompute", "keep few activations and compute the others again in backward",
        [](Recipe& r) -> FieldPlace { return &r.train.recompute; }},
       {"train.init_from",

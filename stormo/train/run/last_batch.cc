@@ -21,14 +21,6 @@ std::array<std::int64_t, 2> shares(std::int64_t n, std::int64_t parts) {
   return {n / parts, n / parts + (n % parts != 0 ? 1 : 0)};
 }
 
-bool has_batch_norm(const torch::nn::Module& module) {
-  return std::ranges::any_of(module.modules(), [](const auto& m) {
-    return m->template as<torch::nn::BatchNorm1d>() != nullptr ||
-           m->template as<torch::nn::BatchNorm2d>() != nullptr ||
-           m->template as<torch::nn::BatchNorm3d>() != nullptr;
-  });
-}
-
 bool lacks_values(const torch::nn::Module& module) {
   const auto* chain = dynamic_cast<const model::Chain*>(&module);
   return chain != nullptr && chain->lacks_values();
@@ -71,6 +63,14 @@ std::string failure(const Task& task, const data::Dataset& data,
 }
 
 }  // namespace
+
+bool has_batch_norm(const torch::nn::Module& module) {
+  return std::ranges::any_of(module.modules(), [](const auto& m) {
+    return m->template as<torch::nn::BatchNorm1d>() != nullptr ||
+           m->template as<torch::nn::BatchNorm2d>() != nullptr ||
+           m->template as<torch::nn::BatchNorm3d>() != nullptr;
+  });
+}
 
 bool computes_single_samples(const TrainerOptions& options, std::int64_t samples,
                              std::int64_t parts) {

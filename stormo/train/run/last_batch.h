@@ -9,6 +9,8 @@
 
 namespace stormo::train {
 
+bool has_batch_norm(const torch::nn::Module& module);
+
 /// Whether a rank computes a single sample at once in some step of whole epochs of `samples`
 /// samples, of which each step is divided into `parts`: as the end of an epoch, or because
 /// micro-batches are that small.

@@ -73,6 +73,12 @@ Status validate(const RunSetup& setup) {
                 "sgd without momentum or adagrad, without weight decay, or build the module with "
                 "sparse(false)");
   }
+  const Status shards = check_logical_shards(o, setup.world.size());
+  require(shards.ok(), shards.message());
+  require(o.logical_shards == 0 || !has_batch_norm(*setup.task.module),
+          "the model has BatchNorm, whose mean and variance depend on which samples a rank has: "
+          "logical shards (train.logical_shards) are for models without it; leave it out, or use "
+          "another norm");
   require(o.micro_batches >= 1, "micro_batches must be at least 1");
   require(o.optimizer.lr > 0 && o.clip_norm >= 0,
           "the learning rate must be positive, clip_norm not negative");

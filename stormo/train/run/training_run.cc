@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/train/autograd/seed_step.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/record/run_record.h>
 #include <stormo/train/run/elastic_run.h>
@@ -86,7 +87,16 @@ Status TrainingRun::make_runner() {
                              .store = model_.store(),
                              .lanes = run_.lanes,
                              .agree = [this](const StepOutcome& o) { return agree(o); },
-                             .commit = [this] { return commit(); }});
+                             .commit = [this] { return commit(); },
+                             .global_samples =
+                                 [this] {
+                                   const std::int64_t begin = run_.state.samples;
+                                   return run_.sampler.next(begin) - begin;
+                                 },
+                             .begin_shard =
+                                 [this](int shard) {
+                                   seed_step(run_.options.seed, run_.state.step, shard);
+                                 }});
 }
 
 void TrainingRun::begin_training() {

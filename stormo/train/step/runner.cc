@@ -79,6 +79,11 @@ Status Runner::set_plan(const plan::StepPlan& plan) {
   STORMO_RETURN_IF_ERROR(check_layout(own, parts_.store));
   auto chain = chain_of(parts_.task.module, own.model);
   STORMO_RETURN_IF_ERROR(check(plan, chain != nullptr));
+  if (plan.logical_shards > 0 && !parts_.global_samples) {
+    return Status(Code::kBadPlan,
+                  "the plan has logical shards, and the run does not say how many samples the "
+                  "global batch has; set RunnerParts::global_samples");
+  }
   std::optional<tensor::ContextGroup> context;
   std::optional<tensor::Grid> grid;
   if (parts_.store.made_for()) {
@@ -108,6 +113,17 @@ Status Runner::set_plan(const plan::StepPlan& plan) {
     trains_.push_back(std::ranges::any_of(
         read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; }));
   }
+  sums_.reset();
+  shards_ = {};
+  if (plan_.logical_shards > 0) {
+    const plan::Part mine = data_part(plan_.mesh, rank_);
+    shards_ = plan::shards_of(plan_.logical_shards, mine.parts, mine.index);
+    std::vector<torch::Tensor> parameters;
+    for (const NamedParameter& p : parts_.store.optimizer().parameters()) {
+      parameters.push_back(p.tensor);
+    }
+    sums_.emplace(std::move(parameters), shards_.size());
+  }
   parts_.store.set_plan(plan_);
   return {};
 }
@@ -129,6 +145,7 @@ void Runner::look_ahead() {
   };
   is_recomputed_.clear();
   ends_gradients_.clear();
+  ends_shard_.clear();
   for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
     const Action& a = plan_.actions[i];
     is_recomputed_.push_back(is_forward(a) && std::ranges::any_of(plan_.actions, [&](auto& b) {
@@ -139,6 +156,9 @@ void Runner::look_ahead() {
                                 return row_of(b.kind).adds_gradients &&
                                        b.micro_batch != a.micro_batch;
                               }));
+    ends_shard_.push_back(row_of(a.kind).adds_gradients && !later(i + 1, [&](const Action& b) {
+                            return row_of(b.kind).adds_gradients && b.micro_batch == a.micro_batch;
+                          }));
   }
 }
 
@@ -285,6 +305,9 @@ Status Runner::execute(const Action& action) {
   const Perform perform = perform_of(row);
   if (perform == nullptr) return perform_in_store(action);
   STORMO_RETURN_IF_ERROR((this->*perform)(action));
+  if (sums_ && ends_shard_[current_] && action.micro_batch < shards_.size()) {
+    sums_->take_gradients();
+  }
   if (parts_.done) parts_.done(action);
   return {};
 }

@@ -12,12 +12,14 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
 #include <stormo/model/chain.h>
+#include <stormo/plan/logical_shards.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/autograd/two_part_backward.h>
 #include <stormo/train/autograd/weight_versions.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/step/lane_timer.h>
+#include <stormo/train/step/shard_sums.h>
 #include <stormo/train/task.h>
 
 namespace stormo::train {
@@ -57,6 +59,10 @@ struct RunnerParts {
   std::function<Status()> commit = [] { return Status(); };
   GradScaler* scaler = nullptr;  ///< multiplies the loss, where the plan scales it
   double clip_norm = 0;          ///< for kClip
+  /// For plans with logical shards: how many samples the global batch has of which load() has given
+  /// a part, and what is done before a shard is computed, such as seeding its random numbers.
+  std::function<std::int64_t()> global_samples = {};
+  std::function<void(int shard)> begin_shard = [](int) {};
   /// Told of every action when it is done on this rank, in order; may be empty.
   DoneAction done = {};
 };
@@ -112,6 +118,7 @@ class Runner {
     std::int64_t number = 0;  // of loads before
     std::vector<MicroBatch> micro_batches;
     std::int64_t samples = 0;  // of this rank
+    std::int64_t counted = 0;  // of those that its gradients are a mean of, or a term of the mean
     double learning_rate = 0;
     WeightVersions::Version weights = {};  // where steps overlap: until its update
   };
@@ -127,6 +134,7 @@ class Runner {
   Status finish_batches();
   BatchUnderWay* batch_of(const plan::Action& action);
   Status load(const plan::Action& action);
+  Status cut_into_shards(const data::Batch& batch);
   Status forward(const plan::Action& action);
   Status run_without_graph(Piece& piece, const torch::Tensor& x) const;
   torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
@@ -135,6 +143,7 @@ class Runner {
   Status not_finite(double loss, const std::string& where) const;
   Status read_losses();
   Status commit(const plan::Action& action);
+  Status read_from_device();
   Status agree(const plan::Action& action);
   std::string where_not_finite(const MicroBatch& at) const;
   Status recompute(const plan::Action& action);
@@ -174,6 +183,9 @@ class Runner {
   std::vector<bool> is_recomputed_;    // by action: a forward that is recomputed
   // by action: adds to gradients, and none of another batch does so behind it
   std::vector<bool> ends_gradients_;
+  std::vector<bool> ends_shard_;   // by action: adds the last gradients of a micro-batch
+  plan::ShardRange shards_;        // of this rank; none in a plan without logical shards
+  std::optional<ShardSums> sums_;  // of these
 
   int longest_delay_ = 0;
   std::optional<WeightVersions> versions_;  // where steps overlap

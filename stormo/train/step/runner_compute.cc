@@ -1,6 +1,7 @@
 // What a Runner computes of a micro-batch, in pieces of segments, and what moves between pieces.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include <ATen/ops/stack.h>
@@ -49,11 +50,12 @@ Status Runner::load(const Action& /*action*/) {
   if (grid_ && batch.size() > 0) batch.input = grid_->take(batch.input);
   if (!device_.is_cpu()) batch = batch.to(device_);
   batch_->number = loads_++;
-  batch_->samples = batch.size();
+  batch_->samples = batch_->counted = batch.size();
   batch_->learning_rate = learning_rate_;
   if (versions_) batch_->weights = versions_->newest();
   outcome_.samples = counts_samples_ ? batch.size() : 0;
   samples_since_exchange_ += batch.size();
+  if (plan_.logical_shards > 0) return cut_into_shards(batch);
   if (plan_.micro_batches == 1) {
     batch_->micro_batches.push_back({.batch = batch, .pieces = {}, .loss = {}, .weights = {}});
     return {};
@@ -68,9 +70,39 @@ Status Runner::load(const Action& /*action*/) {
   return {};
 }
 
+/// A rank with fewer shards than others has nothing in the last micro-batches. Each shard is a copy
+/// that begins where allocations do: some kernels round differently at other addresses.
+Status Runner::cut_into_shards(const data::Batch& batch) {
+  batch_->counted = parts_.global_samples();
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(plan_.micro_batches));
+  for (int i = 0; i < shards_.size(); ++i) {
+    sizes[static_cast<std::size_t>(i)] =
+        plan::samples_of_shard(batch_->counted, plan_.logical_shards, shards_.first + i);
+  }
+  if (std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) != batch.size()) {
+    return Status(Code::kBadPlan, "rank " + std::to_string(rank_) + " has loaded " +
+                                      std::to_string(batch.size()) + " of " +
+                                      std::to_string(batch_->counted) +
+                                      " samples, which are not those of its logical shards");
+  }
+  std::int64_t begin = 0;
+  for (const std::int64_t size : sizes) {
+    const auto part = [&](const torch::Tensor& all) {
+      return all.defined() ? all.narrow(0, begin, size).clone() : all;
+    };
+    batch_->micro_batches.push_back({.batch = {part(batch.input), part(batch.target)},
+                                     .pieces = {},
+                                     .loss = {},
+                                     .weights = {}});
+    begin += size;
+  }
+  return {};
+}
+
 Status Runner::forward(const Action& action) {
   MicroBatch& m = at(action);
   if (m.batch.size() == 0) return {};
+  if (sums_ && action.range.first == 0) parts_.begin_shard(shards_.first + action.micro_batch);
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   Piece piece{.segments = action.range};
   STORMO_ASSIGN_OR_RETURN(torch::Tensor x, input_of(action, piece));
@@ -178,7 +210,8 @@ Status Runner::loss(const Action& action) {
 }
 
 void Runner::add_loss(double value, std::int64_t samples) {
-  outcome_.loss_sum += loss_share_ * value * static_cast<double>(samples);
+  const double sum = loss_share_ * value * static_cast<double>(samples);
+  sums_ ? sums_->add_loss(sum) : static_cast<void>(outcome_.loss_sum += sum);
 }
 
 Status Runner::not_finite(double loss, const std::string& where) const {
@@ -187,8 +220,15 @@ Status Runner::not_finite(double loss, const std::string& where) const {
                           "; lower the learning rate, clip gradients or check the data");
 }
 
-/// Those that are still on the device, in one transfer.
+/// Of the step, so far.
 Status Runner::read_losses() {
+  const Status outcome = read_from_device();
+  if (sums_) outcome_.loss_sum += sums_->take_loss();
+  return outcome;
+}
+
+/// Those that are still on the device, in one transfer.
+Status Runner::read_from_device() {
   if (losses_.empty()) return {};
   std::vector<torch::Tensor> values;
   for (const auto& [loss, samples] : losses_) values.push_back(loss.to(torch::kFloat64));
@@ -227,10 +267,13 @@ Result<torch::Tensor> Runner::gradient_of(const Action& action) {
   return gradient;
 }
 
-/// The gradients of all micro-batches add up to that of the mean over this rank's samples.
+/// The gradients of all micro-batches add up to that of the mean over this rank's samples; of
+/// logical shards those of all ranks to that of the mean over the global batch.
 torch::Tensor Runner::take_loss(MicroBatch& m) {
   torch::Tensor loss = std::move(m.loss);
-  if (plan_.micro_batches > 1) loss = loss * (static_cast<double>(m.batch.size()) / weight());
+  if (plan_.micro_batches > 1 || sums_) {
+    loss = loss * (static_cast<double>(m.batch.size()) / static_cast<double>(batch_->counted));
+  }
   return parts_.scaler != nullptr ? parts_.scaler->scale(loss) : loss;
 }
 

@@ -77,8 +77,9 @@ bool may_overlap(const plan::StepPlan& plan) {
     if (places(a, plan::Value::kGradients, plan::Placement::kReplicate)) ++averages;
     counts = counts || makes(a, plan::Value::kWeights);
   }
-  return model_axes(plan.mesh).empty() && sample_part(plan.mesh, 0).parts == 1 &&
-         has_simple_passes(plan) && averages == 1 && !counts;
+  return plan.logical_shards == 0 && model_axes(plan.mesh).empty() &&
+         sample_part(plan.mesh, 0).parts == 1 && has_simple_passes(plan) && averages == 1 &&
+         !counts;
 }
 
 Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap) {
@@ -204,6 +205,9 @@ Status check_commits(const TrainerOptions& o) {
           "elastic training keeps nothing of what a compression has lost: leave out compression");
   require(o.sharding == data::Sharding::kShuffled,
           "the samples of an elastic run do not depend on its ranks: leave out data.sharding");
+  require(o.logical_shards == 0,
+          "elastic training divides samples, not logical shards, among its ranks: leave out "
+          "train.logical_shards");
   require(o.patience == 0,
           "an elastic run ends after a number of steps that all know: leave out train.patience");
   return require.status();
@@ -244,17 +248,23 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
   const bool has_servers = options.session || options.servers.processes > 0;
   const bool sends =
       (options.session ? options.session->hosts() : hosts) > 1 || options.servers.backups;
-  return {.micro_batches = static_cast<int>(std::min<std::int64_t>(options.micro_batches, INT_MAX)),
-          .scale_loss = scale_loss,
-          .clip = options.clip_norm > 0,
-          .commit = options.commits,
-          .trust_ratios = optim::needs_norms(options.optimizer.kind),
-          // inside one host there is no wire that works while cores compute
-          .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
-          .recompute = options.recompute,
-          .overlap_exchange = options.gradients.overlap && has_servers && sends,
-          .bucket_bytes = options.gradients.bucket_bytes,
-          .reduction = form_of(options.gradients)};
+  return {
+      .micro_batches = static_cast<int>(std::min<std::int64_t>(options.micro_batches, INT_MAX)),
+      .logical_shards = static_cast<int>(std::min<std::int64_t>(options.logical_shards, INT_MAX)),
+      .scale_loss = scale_loss,
+      .clip = options.clip_norm > 0,
+      .trust_ratios = optim::needs_norms(options.optimizer.kind),
+      // inside one host there is no wire that works while cores compute
+      .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
+      .recompute = options.recompute,
+      .overlap_exchange = options.gradients.overlap && has_servers && sends,
+      .bucket_bytes = options.gradients.bucket_bytes,
+      .reduction = form_of(options.gradients)};
+}
+
+Status check_logical_shards(const TrainerOptions& options, int ranks) {
+  return parallel::check_logical_shards(options.strategy, {.ranks_per_host = {ranks}},
+                                        step_options_of(options, /*scale_loss=*/false, 1));
 }
 
 namespace {

@@ -25,6 +25,9 @@ int parts_of(const TrainerOptions& options, int ranks);
 /// What is wrong with the policy portions or with L-BFGS in a run of `ranks` ranks.
 Status check_portions(const TrainerOptions& options, int ranks);
 
+/// What does not go with logical shards in a run of `ranks` ranks; all of it.
+Status check_logical_shards(const TrainerOptions& options, int ranks);
+
 /// Whether servers average what workers train by themselves (policy average).
 bool servers_average(const TrainerOptions& options);
 /// What does not go with that; all of it.

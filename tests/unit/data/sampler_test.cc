@@ -101,6 +101,23 @@ TEST(Sampler, SharesDifferByAtMostOneAndKnowTheWhole) {
   }
 }
 
+TEST(Sampler, SeveralSharesAreThoseOfAsManyRanks) {
+  for (const auto [samples, batch] : kCases) {
+    auto ranks = make_ranks(samples, batch, 7);
+    for (int first = 0; first < 7; ++first) {
+      for (int count = 1; first + count <= 7; ++count) {
+        Sampler several(samples, batch, 7, true, first, 7);
+        several.take_shares(count);
+        std::vector<Sampler> those(ranks.begin() + first, ranks.begin() + first + count);
+        for (std::int64_t s = 0; s < 2 * ranks[0].steps_per_epoch(); ++s) {
+          const std::int64_t cursor = cursor_of(s, samples, batch);
+          EXPECT_EQ(several.slice(cursor).indices, global_batch(those, cursor));
+        }
+      }
+    }
+  }
+}
+
 TEST(Sampler, OrdersDifferByEpochAndBySeed) {
   auto a = make_ranks(1000, 1000, 1);
   auto b = make_ranks(1000, 1000, 1, true, 8);

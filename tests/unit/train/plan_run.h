@@ -14,6 +14,7 @@
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/parallel/sharding/sharded.h>
+#include <stormo/plan/logical_shards.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/tensor/host_staging.h>
@@ -139,19 +140,21 @@ class PlanRank {
     if (plan.scaled_loss) {
       scaler_ = std::make_unique<train::GradScaler>(groups.world(), run.options.loss_scale);
     }
-    auto runner = train::Runner::create(plan, rank(),
-                                        {.load = [this] { return load(); },
-                                         .task = task,
-                                         .store = store(),
-                                         .lanes = lanes_,
-                                         .before_update = [this] { before_update(); },
-                                         .scaler = scaler_.get(),
-                                         .clip_norm = run.options.clip_norm,
-                                         .done =
-                                             [this](const plan::Action& a) {
-                                               trace.push_back(a);
-                                               done(a);
-                                             }});
+    auto runner =
+        train::Runner::create(plan, rank(),
+                              {.load = [this] { return load(); },
+                               .task = task,
+                               .store = store(),
+                               .lanes = lanes_,
+                               .before_update = [this] { before_update(); },
+                               .scaler = scaler_.get(),
+                               .clip_norm = run.options.clip_norm,
+                               .global_samples = [this] { return run.batches[next - 1].x.size(0); },
+                               .done =
+                                   [this](const plan::Action& a) {
+                                     trace.push_back(a);
+                                     done(a);
+                                   }});
     if (runner.ok()) runner_ = std::move(*runner);
     return runner.status();
   }
@@ -175,10 +178,21 @@ class PlanRank {
   }
 
  private:
+  data::Batch rows_of_shards(const Batch& all, const plan::Part& part) const {
+    const plan::ShardRange own = plan::shards_of(run.plan.logical_shards, part.parts, part.index);
+    std::int64_t before = 0, mine = 0;
+    for (int s = 0; s < own.end; ++s) {
+      (s < own.first ? before : mine) +=
+          plan::samples_of_shard(all.x.size(0), run.plan.logical_shards, s);
+    }
+    const Batch rows = all.rows(before, mine);
+    return {rows.x, rows.target};
+  }
   Result<data::Batch> rows() {
     const Batch& all = run.batches[next++];
     const plan::Part part = data_part(run.plan.mesh, rank());
     const std::int64_t rows = all.x.size(0), n = part.parts, r = part.index;
+    if (run.plan.logical_shards > 0) return rows_of_shards(all, part);
     const Batch mine = all.rows(rows * r / n, rows * (r + 1) / n - rows * r / n);
     return data::Batch{mine.x, mine.target};
   }

@@ -334,6 +334,23 @@ TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
   EXPECT_THAT(errors_of(scaled), IsEmpty());
 }
 
+TEST(RecipeCheck, LogicalShardsNeedOneWayToAddUp) {
+  EXPECT_THAT(errors_of({"logical_shards=4", "threads=1"}), IsEmpty());
+  EXPECT_THAT(errors_of({"logical_shards=4"}),
+              ElementsAre(HasSubstr("threads: logical shards have the same bits where each rank "
+                                    "has as many threads")));
+  EXPECT_THAT(errors_of({"logical_shards=1", "threads=1"}),
+              ElementsAre(HasSubstr(
+                  "train.logical_shards: 1 logical shards: each rank computes at least one, and "
+                  "there are 2 ranks")));
+  EXPECT_THAT(errors_of({"logical_shards=4", "threads=1", "strategy.kind=fsdp"}),
+              ElementsAre(HasSubstr("use strategy.kind=ddp")));
+  EXPECT_THAT(errors_of({"logical_shards=4", "threads=1", "deterministic=true"}),
+              ElementsAre(HasSubstr("leave out strategy.compression, reducer")));
+  EXPECT_THAT(errors_of({"logical_shards=4", "threads=1", "data.sharding=contiguous"}),
+              ElementsAre(HasSubstr("leave out data.sharding, or train.logical_shards")));
+}
+
 TEST(RecipeCheck, ShardingNeedsClassesAndEqualLocalBatches) {
   EXPECT_THAT(parse("", {"data.sharding=sorted"}).errors,
               ElementsAre(HasSubstr("data.sharding: must be one of shuffled, contiguous, "

@@ -135,6 +135,7 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   options.sharding =
       named(arguments, "sharding", data::sharding_names(), data::Sharding::kShuffled);
   options.micro_batches = number(arguments, "micro_batches", 1);
+  options.logical_shards = number(arguments, "logical_shards", 0);
   options.name = "toy";
   options.steps = number(arguments, "steps", 0);
   options.epochs = number(arguments, "epochs", 2);
@@ -262,7 +263,8 @@ int train_once(World& world, std::span<const std::string> words) {
       parameter_type(arguments));
   // Different on every rank: the first broadcast has to make them equal.
   if (arguments.contains("model")) return train_chain(world, arguments, folder, observer, dataset);
-  auto module = make_toy_module(3 + static_cast<std::uint64_t>(world.rank()));
+  auto module = make_toy_module(3 + static_cast<std::uint64_t>(world.rank()),
+                                static_cast<double>(number(arguments, "dropout", 0)) / 100);
   train::Task task = toy_task(module);
   if (number(arguments, "drift_rank", -1) == world.rank()) {
     const auto spoil = number(arguments, "drift_nan", 0) != 0 ? make_nan : flip_bit;
