@@ -140,7 +140,7 @@ void JsonObserver::on_slow_ranks(const SlowRanksRecord& r) {
                       {"rank", c.rank},
                       {"host", text_or_null(c.host)},
                       {"part", c.part},
-                      {"seconds", c.seconds},
+                      {"part_s", c.seconds},
                       {"expected_s", c.expected},
                       {"ratio", c.ratio},
                       {"step_ratio_without", c.without}});

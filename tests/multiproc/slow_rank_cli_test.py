@@ -10,10 +10,11 @@ import random
 import struct
 import subprocess
 import sys
+import time
 
 from hosts_cli import HOSTS, HostsTest
 from small_data import npy
-from train_cli import REPOSITORY, TrainTest, if_there, main, ranks_of
+from train_cli import DEADLINE_S, REPOSITORY, TrainTest, if_there, main, ranks_of
 
 MODEL = """schema_version = 1
 name = "slow"
@@ -41,14 +42,13 @@ class SlowRank(TrainTest):
         (self.folder / "slow.toml").write_text(MODEL)
 
     def assert_named(self, run, rank, part, event="slow_rank"):
-        """Until this rank is named with this cause; nobody else is before. Its record."""
+        """Until this rank is named with this cause. On a busy machine others may be as well. Its record."""
+        by = time.monotonic() + DEADLINE_S
         for line in run.stdout:
             record = json.loads(line)
-            if record["event"] != event:
-                continue
-            self.assertEqual(record["rank"], rank, record)
-            if record["part"] == part:
+            if (record["event"], record.get("rank"), record.get("part")) == (event, rank, part):
                 return record
+            self.assertLess(time.monotonic(), by, record)
         return self.fail(f"not named: {run.stderr.read()}")
 
 
@@ -69,7 +69,7 @@ class SlowHere(SlowRank):
             self.addCleanup(other.kill)
         named = self.assert_named(run, 1, "compute")
         self.assertGreaterEqual(named["ratio"], 1.2)
-        self.assertAlmostEqual(named["ratio"], named["seconds"] / named["expected_s"], places=6)
+        self.assertAlmostEqual(named["ratio"], named["part_s"] / named["expected_s"], places=6)
         self.assertLess(named["step_ratio_without"], 1)
         for other in others:
             other.kill()
@@ -87,9 +87,9 @@ class SlowHere(SlowRank):
         subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library,
                         REPOSITORY / "tests/multiproc/slow_reads.c"], check=True)
         run = self.start("images.toml", "-n", "2", "--json", environment={
-            "LD_PRELOAD": str(library), "SLOW_READS_US": "0,10000"})
+            "LD_PRELOAD": str(library), "SLOW_READS_US": "0,3000"})
         named = self.assert_named(run, 1, "data")
-        self.assertGreater(named["seconds"], 0.01)
+        self.assertGreater(named["part_s"], 0.01)
         self.assertLess(named["step_ratio_without"], 0.9)
 
 

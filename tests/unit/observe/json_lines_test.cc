@@ -77,7 +77,7 @@ TEST(JsonObserver, SaysWhatHasChangedAndWhoIsSlow) {
   EXPECT_EQ(line, R"({"event":"warning","kind":"at_chance","step":4,"message":"why"})");
   std::getline(lines, line);
   EXPECT_EQ(line, R"({"event":"slow_rank","step":20,"rank":1,"host":"b","part":"data",)"
-                  R"("seconds":0.75,"expected_s":0.5,"ratio":1.5,"step_ratio_without":0.875})");
+                  R"("part_s":0.75,"expected_s":0.5,"ratio":1.5,"step_ratio_without":0.875})");
   std::getline(lines, line);
   EXPECT_THAT(line,
               testing::StartsWith(
