@@ -58,6 +58,7 @@ class Survey final : public RankListener {
                                       SignalReader& signals, Duration at_most);
 
   void on_started(Rank, pid_t) override {}
+  void on_not_started(Rank, const Status&) override {}  // none is started again
   void on_output(Rank rank, Stream stream, std::string_view bytes) override {
     if (stream == Stream::kOutput) {
       std::string& output = of(rank).answer.output;

@@ -50,7 +50,7 @@ class CostMeterTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_ = TemporaryFolder::create("cost").take_or_throw();
-  std::string file_ = folder_.path() + "/cost.json";
+  std::string file_ = (folder_.path() / "cost.json").string();
   std::map<std::string, double> joules_ = {{"package", 0}};
   ManualClock clock_;
 };
