@@ -374,20 +374,23 @@ TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsMendedByTheMajority) {
 TEST_F(DistributedTrainer, ComparingReplicasChangesNothingAndFindsNothing) {
   std::vector<Words> trainings;
   for (const Words& way : ways_as_one({2, 2})) trainings.push_back(joined(way, {"model=mlp"}));
-  for (const char* codec : {"bfloat16", "int8"}) {
-    trainings.push_back({"way=replicated", "model=mlp", std::string("compression=") + codec});
-  }
-  trainings.push_back({"way=replicated", "model=mlp", "precision=float16", "overflow_rank=1"});
-  trainings.push_back({"way=replicated", "model=mlp", "precision=bfloat16"});
+  const Words replicated = {"way=replicated", "model=mlp"};
+  trainings.push_back(joined(replicated, {"precision=float16", "overflow_rank=1"}));
+  trainings.push_back(joined(replicated, {"precision=bfloat16"}));
   trainings = each_with(trainings, {"batch=10", "adamw=1", "deterministic=1"});
+  const std::size_t repeatable = trainings.size();
+  for (const char* codec : {"bfloat16", "int8"}) {
+    trainings.push_back(joined(replicated, {std::string("compression=") + codec, "batch=10"}));
+  }
   const auto without = train_each({4, 2}, trainings);
   for (const char* every : {"verify_state=3", "verify_state=-1"}) {
     const auto with = train_each({4, 2}, each_with(trainings, {every}));
     for (std::size_t i = 0; i < trainings.size(); ++i) {
       const std::string what = ::testing::PrintToString(trainings[i]) + every;
+      EXPECT_TRUE(with[i].mismatches.empty()) << what;
+      if (i >= repeatable) continue;
       EXPECT_EQ(with[i].hash, without[i].hash) << what;
       EXPECT_EQ(with[i].losses, without[i].losses) << what;
-      EXPECT_TRUE(with[i].mismatches.empty()) << what;
     }
   }
 }
