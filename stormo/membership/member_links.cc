@@ -344,7 +344,7 @@ void PollingMemberLinks::sweep(TimePoint now) {
         p.dialled = nullptr;
         p.dial_at = c->state() == State::kBroken ? now : now + kShortPause;
       }
-      if (c->state() == State::kBroken && c->peer() == p.id) p.is_suspected = true;
+      if (c->peer() == p.id) p.is_suspected = c->state() == State::kBroken;
     }
     if (c->state() == State::kPeerEnded && c->peer()) end(*c->peer());
   }

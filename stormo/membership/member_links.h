@@ -29,7 +29,8 @@ class MemberLinks {
     /// The process of a member has ended, for certain: the kernel of its host has closed a
     /// connection that had not been said goodbye on; or has broken one, and then nobody listens any
     /// more where the member did. What it had sent before has been given to on_message. A
-    /// connection that times out says nothing of the kind.
+    /// connection that times out says nothing of the kind. A child that was forked without exec()
+    /// keeps its parent's connections open: then the end is not seen before the child has ended.
     std::function<void(const protocol::MemberId&)> on_ended;
     /// A timer of the owner: called after all that happens, and after wake(). Returns when it has
     /// to be called next.

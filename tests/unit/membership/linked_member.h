@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -59,15 +60,13 @@ class LinkedMember {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kPatience, is_true);
   }
-  /// Until it has heard of `from` that it has come so far.
+  /// How far `from` has come, as far as it has heard.
+  std::uint64_t progress_of(const protocol::MemberId& from) const {
+    const std::lock_guard lock(mutex_);
+    return told_by(from);
+  }
   bool hears(const protocol::MemberId& from, std::uint64_t progress) {
-    return wait_until([&] {
-      for (const auto& message : messages_) {
-        const auto* status = std::get_if<protocol::MemberStatus>(&message);
-        if (status != nullptr && status->from == from && status->progress >= progress) return true;
-      }
-      return false;
-    });
+    return wait_until([&] { return told_by(from) >= progress; });
   }
   bool hears_end_of(const protocol::MemberId& id) {
     return wait_until([&] { return protocol::contains(ended_, id); });
@@ -85,8 +84,24 @@ class LinkedMember {
     const std::size_t before = copy(ticks_).size();
     return wait_until([&] { return ticks_.size() >= before + count; });
   }
+  /// Until it has seen all that is there now.
+  void look() {
+    for (int i = 0; i < 2; ++i) {  // the turn in progress may have looked before
+      const std::size_t before = copy(ticks_).size();
+      links_->wake();
+      EXPECT_TRUE(wait_until([&] { return ticks_.size() > before; }));
+    }
+  }
 
  private:
+  std::uint64_t told_by(const protocol::MemberId& from) const {
+    std::uint64_t most = 0;
+    for (const auto& message : messages_) {
+      const auto* status = std::get_if<protocol::MemberStatus>(&message);
+      if (status != nullptr && status->from == from) most = std::max(most, status->progress);
+    }
+    return most;
+  }
   template <class T>
   void note(std::vector<T>& list, T value) {
     const std::lock_guard lock(mutex_);
