@@ -1,7 +1,7 @@
 #include "tests/conformance/etcd_cluster.h"
 
+#include <stormo/http/http_post.h>
 #include <stormo/membership/etcd_register.h>
-#include <stormo/membership/http_post.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -56,7 +56,8 @@ std::unique_ptr<Register> EtcdCluster::client(const std::string& key) const {
 }
 
 std::string EtcdCluster::post(int i, const std::string& path, const std::string& json) const {
-  return http_post({.url = url(member(i).client) + path, .body = json}, std::chrono::seconds(30))
+  return http::http_post({.url = url(member(i).client) + path, .body = json},
+                         std::chrono::seconds(30))
       .body;
 }
 

@@ -171,25 +171,12 @@ std::vector<ClusterFinding> findings(const Cluster& c) {
   return out;
 }
 
+// The launcher starts and ends all that runs, and has the register.
 Losses losses_of(const std::vector<std::string>& hosts, std::optional<int> launcher) {
-  constexpr std::size_t kAcceptors = 3;
   const std::string own =
       launcher ? hosts[static_cast<std::size_t>(*launcher)] : std::string(kLauncherHost);
-  std::vector<std::string> candidates = hosts;
-  if (launcher)
-    std::rotate(candidates.begin(), candidates.begin() + *launcher,
-                candidates.begin() + *launcher + 1);
-  else
-    candidates.push_back(own);
-  Losses out;
-  // the launcher starts and ends all that runs
-  out.end_job.push_back(own);
-  if (candidates.size() >= kAcceptors) {
-    out.acceptors.assign(candidates.begin(), candidates.begin() + kAcceptors);
-  } else {
-    out.acceptors.push_back(candidates.front());
-    if (candidates.front() != own) out.end_job.insert(out.end_job.begin(), candidates.front());
-  }
+  Losses out{.acceptors = {own}, .end_job = {own}};
+  if (hosts.size() == 1 && !launcher) out.end_job.insert(out.end_job.begin(), hosts.front());
   return out;
 }
 

@@ -66,8 +66,8 @@ struct ClusterFinding {
 /// Pure: what is wrong with the hosts, and between them. The worst first.
 std::vector<ClusterFinding> findings(const Cluster& cluster);
 
-/// Where the acceptors of the register run (docs/adr/0034), and whose loss alone ends an elastic
-/// job.
+/// Where the acceptors of the register of an elastic job run, unless elastic.register names
+/// another one, and whose loss alone ends the job.
 struct Losses {
   std::vector<std::string> acceptors;
   std::vector<std::string> end_job;

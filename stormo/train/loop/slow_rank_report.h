@@ -10,9 +10,9 @@
 
 #include <stormo/observe/records.h>
 #include <stormo/protocol/slow_ranks.h>
+#include <stormo/train/loop/run_context.h>
 #include <stormo/train/record/step_log.h>
 #include <stormo/train/record/step_parts.h>
-#include <stormo/train/loop/run_context.h>
 #include <stormo/transport/tcp/send_times.h>
 
 namespace stormo::train {

@@ -29,6 +29,16 @@ namespace {
 
 bool is_validation(const EvalSplit& split) { return split.name == "validation"; }
 
+void check_best(const RunSetup& setup, Requirements& require) {
+  const TrainerOptions& o = setup.options;
+  const bool best = o.checkpoint.best != "none";
+  require(!best || std::ranges::any_of(setup.splits, &is_validation),
+          "the best checkpoint is judged by a split \"validation\", which is not there");
+  require(o.checkpoint.best != "accuracy" || setup.task.correct,
+          "the best checkpoint is judged by its accuracy, but the task has no Task::correct");
+  require(o.patience == 0 || best, "patience needs to know what is better: set checkpoint.best");
+}
+
 // Everything that is wrong, one line each.
 Status validate(const RunSetup& setup) {
   const TrainerOptions& o = setup.options;
@@ -82,12 +92,7 @@ Status validate(const RunSetup& setup) {
   require(o.micro_batches >= 1, "micro_batches must be at least 1");
   require(o.optimizer.lr > 0 && o.clip_norm >= 0,
           "the learning rate must be positive, clip_norm not negative");
-  const bool best = o.checkpoint.best != "none";
-  require(!best || std::ranges::any_of(setup.splits, &is_validation),
-          "the best checkpoint is judged by a split \"validation\", which is not there");
-  require(o.checkpoint.best != "accuracy" || setup.task.correct,
-          "the best checkpoint is judged by its accuracy, but the task has no Task::correct");
-  require(o.patience == 0 || best, "patience needs to know what is better: set checkpoint.best");
+  check_best(setup, require);
   for (const EvalSplit& split : setup.splits) {
     require(split.dataset != nullptr && split.dataset->size() > 0 && split.batch > 0,
             "split '" + split.name + "' has no samples, or no batch size");

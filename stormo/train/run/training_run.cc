@@ -82,21 +82,19 @@ Status TrainingRun::make_parameters() {
 }
 
 Status TrainingRun::make_runner() {
-  return model_.make_runner({.load = [this] { return load(); },
-                             .task = run_.setup.task,
-                             .store = model_.store(),
-                             .lanes = run_.lanes,
-                             .agree = [this](const StepOutcome& o) { return agree(o); },
-                             .commit = [this] { return commit(); },
-                             .global_samples =
-                                 [this] {
-                                   const std::int64_t begin = run_.state.samples;
-                                   return run_.sampler.next(begin) - begin;
-                                 },
-                             .begin_shard =
-                                 [this](int shard) {
-                                   seed_step(run_.options.seed, run_.state.step, shard);
-                                 }});
+  return model_.make_runner(
+      {.load = [this] { return load(); },
+       .task = run_.setup.task,
+       .store = model_.store(),
+       .lanes = run_.lanes,
+       .agree = [this](const StepOutcome& o) { return agree(o); },
+       .commit = [this] { return commit(); },
+       .global_samples =
+           [this] {
+             const std::int64_t begin = run_.state.samples;
+             return run_.sampler.next(begin) - begin;
+           },
+       .begin_shard = [this](int shard) { seed_step(run_.options.seed, run_.state.step, shard); }});
 }
 
 void TrainingRun::begin_training() {
