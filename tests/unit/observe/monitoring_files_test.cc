@@ -36,10 +36,11 @@ std::map<std::string, Names> shown_names() {
   StatusObserver observer;
   test::tell_all(observer);
   const auto run = observer.status();
+  const CostRecord cost = test::full_cost();
   std::map<std::string, Names> out;
   for (const MetricRow& row : metric_table()) {
     MetricValues values;
-    row.values({*run, {}, std::chrono::steady_clock::now()}, values);
+    row.values({*run, {}, std::chrono::steady_clock::now(), &cost}, values);
     const std::string name(row.name);
     if (row.kind == MetricKind::kHistogram) {
       out[name + "_bucket"] = {"le"};

@@ -122,8 +122,8 @@ TEST(LogicalShards, WhatIsNoSumOverTheTreeDoesNotVerify) {
               HasSubstr("when all of a rank are there"));
   EXPECT_THAT(refusal([](StepPlan& p) { p.logical_shards = 2; }),
               HasSubstr("2 logical shards for 3 ranks, each of which needs one"));
-  EXPECT_THAT(refusal([](StepPlan& p) { p.logical_shards = 9; }),
-              HasSubstr("a rank has up to 5 of 9 logical shards, each of which is a micro-batch, "
+  EXPECT_THAT(refusal([](StepPlan& p) { p.logical_shards = 12; }),
+              HasSubstr("a rank has up to 6 of 12 logical shards, each of which is a micro-batch, "
                         "and there are 4"));
   EXPECT_THAT(refusal([](StepPlan& p) { std::swap(p.actions[3], p.actions[6]); }),
               testing::Not(""));
