@@ -95,7 +95,9 @@ TEST(DoctorOfHosts, LinksBetweenHostsAreEncryptedAndDifferencesAreFound) {
                                           "--remote-shell",
                                           "ip netns exec {host}",
                                           "--json"};
-  ASSERT_EQ(run_to_end({"ip", "-n", second, "link", "set", "eth0", "mtu", "1400"}).status, 0);
+  ASSERT_EQ(
+      run_to_end({"/usr/bin/env", "ip", "-n", second, "link", "set", "eth0", "mtu", "1400"}).status,
+      0);
   Outcome o = doctor(words);
   EXPECT_EQ(o.status, 0) << o.out << o.err;
   json out = report(o);
@@ -118,10 +120,14 @@ TEST(DoctorOfHosts, HostsThatDoNotReachEachOtherAreFound) {
   const MadeHosts hosts(2);
   if (!hosts.problem().empty()) GTEST_SKIP() << "root: " << hosts.problem();
   const std::string first = hosts.name() + "-1", second = hosts.name() + "-2";
-  const Outcome address = run_to_end({"ip", "-n", second, "-4", "-o", "addr", "show", "eth0"});
+  const Outcome address =
+      run_to_end({"/usr/bin/env", "ip", "-n", second, "-4", "-o", "addr", "show", "eth0"});
   const std::size_t begin = address.out.find("inet ") + 5;
   const std::string of_second = address.out.substr(begin, address.out.find('/') - begin);
-  ASSERT_EQ(run_to_end({"ip", "-n", first, "route", "add", "unreachable", of_second}).status, 0);
+  ASSERT_EQ(
+      run_to_end({"/usr/bin/env", "ip", "-n", first, "route", "add", "unreachable", of_second})
+          .status,
+      0);
   const Outcome o = doctor({"-H", first + "," + second, "--interface", hosts.name() + "br,eth0",
                             "--remote-shell", "ip netns exec {host}", "--json"});
   EXPECT_EQ(o.status, 1) << o.out << o.err;

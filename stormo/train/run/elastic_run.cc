@@ -81,7 +81,7 @@ Status ElasticRun::take_progress() {
   return take_buffers(from);
 }
 
-// Running statistics are no part of the state that is compared: those of a donor do.
+// Running statistics are no part of the state that is compared; a newcomer gets those of a donor.
 Status ElasticRun::take_buffers(Rank from) {
   TensorMap buffers;
   for (const auto& b : run_.setup.task.module->named_buffers()) {
