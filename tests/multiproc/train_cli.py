@@ -203,9 +203,9 @@ class TrainTest(unittest.TestCase):
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, REPOSITORY / "tests/multiproc/clock_ahead.c"], check=True)
         return {"LD_PRELOAD": str(library), "CLOCK_AHEAD": str(rank)}
 
-    def assert_causal(self, path, ranks=2):
+    def assert_causal(self, path, ranks=2, slack_us=100):
         """In a trace of two ranks that send to each other, nothing is received before it was sent, and no all_reduce
-        ends before the other rank has begun it; to a tenth of a millisecond."""
+        ends before the other rank has begun it; to a tenth of a millisecond, or `slack_us`."""
         events = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
         self.assertEqual({e["pid"] for e in events}, set(range(ranks)))
 
@@ -220,7 +220,7 @@ class TrainTest(unittest.TestCase):
                 begins = spans(mine, begun, "wait") or spans(mine, begun, "communication")
                 self.assertGreater(len(begins), 0)
                 for (_, start, _), (_, _, end) in zip(begins, spans(other, ended, "communication"), strict=True):
-                    self.assertLessEqual(start, end + 100, f"{begun} of rank {mine}, {ended} of rank {other}")
+                    self.assertLessEqual(start, end + slack_us, f"{begun} of rank {mine}, {ended} of rank {other}")
 
     def refused(self, *arguments):
         """The messages of a command that must start nothing and write nothing. So must the first of a test with

@@ -115,7 +115,8 @@ class TwoHosts(HostsTest):
         recipe, way = WAYS["pipeline"]
         self.records(self.on_two_hosts(*recipe, *way, "checkpoint.directory=", "--trace", str(self.folder / "out.json"),
                                        environment=self.clock_ahead(1)))
-        self.assert_causal(self.folder / "out.json")
+        # the clocks are seconds apart; how exact they are compared depends on how busy the machine is
+        self.assert_causal(self.folder / "out.json", slack_us=2000)
 
     def test_delayed_gradients_are_those_of_one_host(self):
         """To the bit; what one process makes of these delays: tests/unit/train/pipedream_test.cc."""
