@@ -68,7 +68,7 @@ class OtlpTest(TrainTest):
         return collector
 
     def train(self, url, *more, environment=None):
-        done = self.stormo("train", *RUN, "--otlp", url, *more, environment=environment)
+        done = self.stormo("train", *RUN, "--overwrite", "--otlp", url, *more, environment=environment)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout.splitlines()[-1])["event"], "end")
         return done
