@@ -92,6 +92,10 @@ Status ElasticRun::take_buffers(Rank from) {
 }
 
 Status ElasticRun::prepare() {
+  if (!run_.setup.plan.commits) {
+    return invalid_argument(
+        "the plan of an elastic run has to commit before it updates: set TrainerOptions::commits");
+  }
   STORMO_RETURN_IF_ERROR(LockStepRun::prepare());
   return session_.is_open() ? Status() : open_session();
 }

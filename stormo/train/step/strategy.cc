@@ -253,6 +253,7 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
       .logical_shards = static_cast<int>(std::min<std::int64_t>(options.logical_shards, INT_MAX)),
       .scale_loss = scale_loss,
       .clip = options.clip_norm > 0,
+      .commit = options.commits,
       .trust_ratios = optim::needs_norms(options.optimizer.kind),
       // inside one host there is no wire that works while cores compute
       .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
