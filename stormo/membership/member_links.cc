@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace stormo::membership {
@@ -42,6 +44,7 @@ struct Peer {
   std::string address{};
   std::vector<transport::SocketAddress> addresses{};  // empty: it is not dialled
   MemberConnection* dialled = nullptr;
+  MemberConnection* used = nullptr;  // for messages, which so keep their order, until it is over
   std::unique_ptr<Dialer> dialer{};
   TimePoint dial_at{};
   TimePoint give_up_at{};     // the present attempt
@@ -86,7 +89,7 @@ class PollingMemberLinks final : public MemberLinks {
   void set_peer(const protocol::ElasticEntry& entry,
                 std::vector<transport::SocketAddress> addresses);
   void hang_up(Peer& p);
-  MemberConnection* connection_to(const std::string& identity, const Peer& p);
+  MemberConnection* connection_to(const std::string& identity, Peer& p);
   void post(const std::string& identity, Peer& p);
   void trouble(Peer& p, std::string line);
 
@@ -171,7 +174,10 @@ void PollingMemberLinks::set_peer(const protocol::ElasticEntry& entry,
   Peer& p = peers_[entry.id.identity];
   if (p.id == entry.id && p.address == entry.address && !p.addresses.empty()) return;
   hang_up(p);
-  if (p.id != entry.id) p.is_suspected = p.has_ended = false;
+  if (p.id != entry.id) {
+    p.is_suspected = p.has_ended = false;
+    p.used = nullptr;
+  }
   p.id = entry.id;
   p.address = entry.address;
   p.addresses = std::move(addresses);
@@ -204,17 +210,16 @@ void PollingMemberLinks::send(const std::string& identity, const ElasticMessage&
   post(identity, p);
 }
 
-MemberConnection* PollingMemberLinks::connection_to(const std::string& identity, const Peer& p) {
-  const auto serves = [&](const MemberConnection& c) {
-    return c.state() == State::kOpen && c.peer() && c.peer()->identity == identity;
-  };
-  if (p.dialled != nullptr && serves(*p.dialled)) return p.dialled;
-  MemberConnection* last = nullptr;
+MemberConnection* PollingMemberLinks::connection_to(const std::string& identity, Peer& p) {
+  if (p.used != nullptr && p.used->state() == State::kOpen) return p.used;
+  p.used = nullptr;
   for (const auto& c : connections_) {
-    if (!serves(*c)) continue;
-    if (last == nullptr || c->peer()->incarnation >= last->peer()->incarnation) last = c.get();
+    const std::optional<MemberId>& there = c->peer();
+    if (c->state() != State::kOpen || !there || there->identity != identity) continue;
+    const MemberId& least = p.used != nullptr ? *p.used->peer() : p.id;
+    if (there->incarnation >= least.incarnation) p.used = c.get();
   }
-  return last;
+  return p.used;
 }
 
 void PollingMemberLinks::post(const std::string& identity, Peer& p) {
@@ -305,7 +310,9 @@ void PollingMemberLinks::serve(MemberConnection& c) {
 /// The peer has said who it is.
 void PollingMemberLinks::greet(MemberConnection& c) {
   Peer& p = peers_[c.peer()->identity];
-  if (p.id.identity.empty()) p.id = *c.peer();
+  const bool is_newer = c.peer()->incarnation > p.id.incarnation;
+  if (is_newer) p.used = nullptr;
+  if (p.id.identity.empty() || (is_newer && p.addresses.empty())) p.id = *c.peer();
   if (p.id == *c.peer()) p.is_suspected = p.has_ended = false;
   if (!c.dialled().empty()) return meet(peers_[c.dialled()], c);
   for (const auto& other : connections_) {
@@ -340,6 +347,7 @@ void PollingMemberLinks::sweep(TimePoint now) {
       const auto found = peers_.find(identity);
       if (found == peers_.end()) continue;
       Peer& p = found->second;
+      if (p.used == c.get()) p.used = nullptr;
       if (p.dialled == c.get()) {
         p.dialled = nullptr;
         p.dial_at = c->state() == State::kBroken ? now : now + kShortPause;
@@ -349,10 +357,11 @@ void PollingMemberLinks::sweep(TimePoint now) {
     if (c->state() == State::kPeerEnded && c->peer()) end(*c->peer());
   }
   std::erase_if(connections_, [](const auto& c) { return c->state() != State::kOpen; });
-  std::erase_if(peers_, [&](const auto& entry) {
-    const auto& [identity, p] = entry;
-    return p.addresses.empty() && connection_to(identity, p) == nullptr;
-  });
+  for (auto it = peers_.begin(); it != peers_.end();) {
+    Peer& p = it->second;
+    const bool is_needed = !p.addresses.empty() || connection_to(it->first, p) != nullptr;
+    it = is_needed ? std::next(it) : peers_.erase(it);
+  }
 }
 
 void PollingMemberLinks::end(const MemberId& id) {
@@ -364,7 +373,9 @@ void PollingMemberLinks::end(const MemberId& id) {
     c->close();
   }
   Peer& p = peers_[id.identity];
-  if (p.dialled != nullptr && p.dialled->state() != State::kOpen) p.dialled = nullptr;
+  for (MemberConnection** c : {&p.dialled, &p.used}) {
+    if (*c != nullptr && (*c)->state() != State::kOpen) *c = nullptr;
+  }
   if (p.id != id) return;
   p.has_ended = true;
   p.is_suspected = false;

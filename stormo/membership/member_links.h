@@ -15,9 +15,8 @@
 namespace stormo::membership {
 
 /// The connections by which members of an elastic job speak to each other. Each member opens one to
-/// each other, by which it sends. It has one thread, on which all functions of its options are
-/// called, the first ones perhaps before start() has returned. They may call all members of this
-/// class.
+/// each other. It has one thread, on which all functions of its options are called, the first ones
+/// perhaps before start() has returned. They may call all members of this class.
 class MemberLinks {
  public:
   struct Options {
@@ -50,9 +49,10 @@ class MemberLinks {
   /// reached by the connection that it has opened. Waits for a name server if an address is a name.
   /// Any thread.
   virtual void set_peers(const std::vector<protocol::ElasticEntry>& peers) = 0;
-  /// To the present process of an identity. Never waits for the peer, and may be lost. Of messages
-  /// that the socket does not take, or for which there is no connection yet, the last one of each
-  /// kind is kept. Any thread.
+  /// To the present process of an identity, over a connection that either end has opened. Never
+  /// waits for the peer, and may be lost. Of messages that the socket does not take, or for which
+  /// there is no connection yet, the last one of each kind is kept. What arrives keeps its order.
+  /// Any thread.
   virtual void send(const std::string& identity, const protocol::ElasticMessage& message) = 0;
   /// on_tick soon. Any thread.
   virtual void wake() = 0;

@@ -248,6 +248,31 @@ TEST(MemberLinksTest, WhatNoMemberSendsIsRefusedInOrder) {
   EXPECT_EQ(b.receive(), std::nullopt);
 }
 
+TEST(MemberLinksTest, MessagesKeepToOneConnectionUntilItIsOver) {
+  const Secret secret = Secret::random();
+  LinkedMember a(kA, secret);
+  HandMade dialling(secret), listening(secret);  // both are b
+  dialling.dial(a.links().address());
+  dialling.send(transport::encode(kB));
+  a.look();
+  a.links().send("b", a.status(1));
+  a.links().set_peers({{.id = kB, .address = transport::to_string(listening.address())}});
+  listening.accept();
+  listening.send(transport::encode(kB));
+  EXPECT_EQ(listening.receive(), transport::encode(kA));
+  a.look();
+  a.links().send("b", a.status(2));
+  EXPECT_EQ(dialling.receive(), transport::encode(kA));
+  EXPECT_EQ(dialling.receive(), encode_message(a.status(1)));
+  EXPECT_EQ(dialling.receive(), encode_message(a.status(2)));
+  dialling.send(transport::encode(std::optional<ElasticMessage>()));
+  dialling.end();
+  a.look();
+  a.links().send("b", a.status(3));
+  EXPECT_EQ(listening.receive(), encode_message(a.status(3)));
+  EXPECT_THAT(a.ended(), IsEmpty());
+}
+
 TEST(MemberLinksTest, AnEndWithoutGoodbyeIsThatOfTheProcess) {
   const Secret secret = Secret::random();
   LinkedMember a(kA, secret);
