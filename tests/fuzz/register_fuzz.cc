@@ -1,13 +1,16 @@
-// What proposers and acceptors of the membership register send each other, its records, and what an
-// etcd answers.
+// What proposers and acceptors of the membership register send each other, its records, what an
+// etcd answers, and what members of an elastic job tell each other.
 #include <stormo/base/check.h>
 #include <stormo/membership/acceptor/register_wire.h>
+#include <stormo/membership/elastic_wire.h>
 #include <stormo/membership/epoch_record.h>
 #include <stormo/membership/etcd_message.h>
 #include <stormo/protocol/register/acceptor.h>
 #include <stormo/protocol/register/proposer.h>
 
 #include <algorithm>
+#include <optional>
+#include <variant>
 
 #include "tests/fuzz/fuzz.h"
 
@@ -55,6 +58,18 @@ void check_record(std::string_view bytes) {
   }
 }
 
+void check_member(std::string_view bytes) {
+  using Frame = std::optional<ElasticMessage>;
+  const auto frame = decode<Frame>(kElasticProtocol, bytes);
+  if (!frame.ok()) return;
+  STORMO_CHECK(encode(*frame) == bytes, "another message");
+  if (!*frame || !std::holds_alternative<RecordNews>(**frame)) return;
+  const ElasticRecord& record = std::get<RecordNews>(**frame).record;
+  STORMO_CHECK(
+      membership::elastic_record_of(membership::epoch_record_of(record, "digits")) == record,
+      "another record");
+}
+
 void check_etcd(std::string_view json) {
   const auto key = membership::etcd_read_answer(json);
   STORMO_CHECK(!key.ok() || key->version > 0 || key->value.empty(), "a value without a version");
@@ -75,6 +90,11 @@ std::vector<std::string> seeds() {
       .epoch = 1,
       .members = {{.identity = "a/0", .incarnation = 1, .address = "10.0.0.1:4000"}},
       .donors = {"a/0"}};
+  const MemberStatus status{.from = {"a/0", 1},
+                            .standing = Standing::kRunning,
+                            .heard = {{"b/0", 1}},
+                            .dead = {{"c", 2}}};
+  const RecordNews news{membership::elastic_record_of(record)};
   const std::string etcd_answer = R"({"header":{"revision":"5"},)";
   return {'\0' + encode(RegisterRequest{.kind = Kind::kAsk, .round = 1}),
           '\0' + encode(RegisterRequest{.kind = Kind::kPrepare, .round = 2, .ballot = {2, 3}}),
@@ -90,7 +110,9 @@ std::vector<std::string> seeds() {
           '\3' + etcd_answer + R"("succeeded":true,"responses":[{"response_put":{}}]})",
           '\3' + etcd_answer + R"("responses":[{"response_range":{"kvs":[{"version":"7"}]}}]})",
           '\3' + etcd_answer + R"("token":"IEt.14"})",
-          '\3' + std::string(R"({"error":"etcdserver: permission denied","code":7})")};
+          '\3' + std::string(R"({"error":"etcdserver: permission denied","code":7})"),
+          '\4' + encode(std::optional<ElasticMessage>(status)),
+          '\4' + encode(std::optional<ElasticMessage>(news))};
 }
 
 }  // namespace stormo::fuzz
@@ -104,6 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 0: check_request(bytes); break;
     case 1: check_reply(bytes); break;
     case 3: check_etcd(bytes); break;
+    case 4: check_member(bytes); break;
     default: check_record(bytes); break;
   }
   return 0;
