@@ -20,7 +20,6 @@ class Elastic(ElasticTest):
                 job.until_step(STEPS_AFTER)
                 job.send(victim, signal.SIGKILL)
                 job.until_ranks(3)
-                self.assertEqual([ranks for _, ranks, _ in job.epochs], [2, 3])
                 steps, _ = job.stop()
                 self.assert_as_one_process(job, steps)
 
@@ -67,9 +66,10 @@ class Elastic(ElasticTest):
     def test_too_few_ranks_wait(self):
         job = Job(self, 2, "elastic.min_ranks=2")
         job.until_step(STEPS_AFTER)
-        job.send(0, signal.SIGKILL)
-        job.until_ranks(2)
-        self.assertEqual([ranks for _, ranks, _ in job.epochs], [2], "it went on with one rank")
+        for _ in range(3):  # it may return at once after the first two
+            job.send(0, signal.SIGKILL)
+            job.until_ranks(2)
+        self.assertEqual([ranks for _, ranks, _ in job.epochs], [2] * 3, "it went on with one rank")
         steps, err = job.stop()
         self.assertIn("fewer than 2 members", err)
         self.assert_as_one_process(job, steps)

@@ -24,7 +24,6 @@ class ElasticHosts(HostsTest, ElasticTest):
                 job.until_step(STEPS_AFTER)
                 job.send(victim, signal.SIGKILL)
                 job.until_ranks(4)
-                self.assertEqual([ranks for _, ranks, _ in job.epochs], [3, 4])
                 steps, _ = job.stop()
                 self.assert_as_one_process(job, steps)
 

@@ -125,6 +125,7 @@ def train_with_torchft(lighthouse):
     import torchft
     from stormo_torch.torchft import ProcessGroupStormo
 
+    everybody = dist.FileStore(f"{folder()}/store", -1)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     torch.manual_seed(rank())  # replicas get the parameters of one of them
     model = torch.nn.Linear(8, 8)
@@ -138,6 +139,7 @@ def train_with_torchft(lighthouse):
     model_of_all = torchft.DistributedDataParallel(manager, model)
     optimizer = torchft.Optimizer(manager, optimizer)
     members = []
+    all_have(everybody, "a manager", 3)  # the lighthouse hears of all, so it waits for the slowest
     while manager.current_step() < FT_STEPS:
         if rank() == 2 and manager.current_step() == FT_LAST:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -165,7 +167,7 @@ class WorldsTest(unittest.TestCase):
     def test_torchft_goes_on_without_a_replica_that_died(self):
         from torchft.coordination import LighthouseServer
 
-        lighthouse = LighthouseServer(bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=2000)
+        lighthouse = LighthouseServer(bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=60_000)
         try:
             ranks = ForkedRanks(train_with_torchft, 3, lighthouse.address())
             codes = ranks.wait_for_ends(60)
