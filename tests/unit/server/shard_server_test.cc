@@ -95,7 +95,7 @@ TEST(ShardServer, WithoutTheSecretNobodyComesIn) {
   ServedRun run(transport::Secret::random());
   WorkerSession::Options options = session_options(run.address(), 0, 1);
   options.secret = transport::Secret::random();
-  const Status refused = WorkerSession::connect(options, Deadline::after(seconds(1))).status();
+  const Status refused = WorkerSession::connect(options, Deadline::after(seconds(2))).status();
   EXPECT_EQ(refused.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(refused.message(), HasSubstr("secret"));
   EXPECT_TRUE(comes_true([&] { return run.has_event("wrong secret"); }));
@@ -106,7 +106,7 @@ TEST(ShardServer, ANumberThatIsTakenIsNotGivenTwice) {
   const Worker chief =
       Worker::begin(session_options(run.address(), 0, 1), small_terms(1, Kind::kAsync));
   const Status refused =
-      WorkerSession::connect(session_options(run.address(), 0, 1), Deadline::after(seconds(1)))
+      WorkerSession::connect(session_options(run.address(), 0, 1), Deadline::after(seconds(2)))
           .status();
   EXPECT_EQ(refused.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(refused.message(), HasSubstr("worker 0 is there already"));
@@ -131,8 +131,7 @@ TEST(ShardServer, AWorkerThatWasRefusedSaysSoInTheEnd) {
   WorkerSession::Options options = session_options(run->address(), 0, 1);
   options.secret = transport::Secret::random();
   std::thread other([&] {
-    const Status refused =
-        WorkerSession::connect(options, Deadline::after(milliseconds(700))).status();
+    const Status refused = WorkerSession::connect(options, Deadline::after(seconds(2))).status();
     EXPECT_THAT(refused.message(), HasSubstr("refused"));
     EXPECT_THAT(refused.message(), HasSubstr("secret"));
   });
@@ -160,7 +159,7 @@ class Faults : public testing::TestWithParam<std::tuple<Kind, bool>> {
   static Kind policy() { return std::get<0>(GetParam()); }
   static bool is_near() { return std::get<1>(GetParam()); }
   /// Of a worker on another host only silence tells that it is lost.
-  static Duration timeout() { return is_near() ? Duration(seconds(10)) : milliseconds(500); }
+  static Duration timeout() { return is_near() ? seconds(60) : seconds(1); }
 };
 std::string name_of(const testing::TestParamInfo<std::tuple<Kind, bool>>& test) {
   const auto policy = static_cast<std::size_t>(std::get<0>(test.param));
@@ -196,16 +195,12 @@ TEST_P(Faults, OthersGoOnWhenAWorkerIsKilled) {
     return state.worker(1).pushes > 3 && state.worker(2).pushes > 3;
   }));
   second.send_signal(SIGKILL);
-  const TimePoint killed = std::chrono::steady_clock::now();
-  EXPECT_TRUE(comes_true(
-      [&] {
-        steps(1);
-        return run.has_event(is_near() ? "worker 2 was lost: its process has ended"
-                                       : "worker 2 was lost: nothing was heard of it for");
-      },
-      seconds(2)));
+  EXPECT_TRUE(comes_true([&] {
+    steps(1);
+    return run.has_event(is_near() ? "worker 2 was lost: its process has ended"
+                                   : "worker 2 was lost: nothing was heard of it for");
+  }));
   steps(5);
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(2));
   EXPECT_FALSE(chief.shards[0]->state().take_or_throw().worker(2).active);
   // all of its steps are left to others
   const auto turn = chief.session->ledger().next({}).take_or_throw();
@@ -217,8 +212,8 @@ TEST_P(Faults, OthersGoOnWhenAWorkerIsKilled) {
 
 TEST_P(Faults, AStoppedWorkerIsLostAndComesBack) {
   WorkerProcess other([](const transport::HostPort& at) {
-    Worker me = Worker::begin(session_options(at, 1, 2, milliseconds(200), is_near()),
-                              small_terms(2, policy()));
+    Worker me =
+        Worker::begin(session_options(at, 1, 2, seconds(1), is_near()), small_terms(2, policy()));
     for (std::uint64_t sequence = 0;; ++sequence) {
       auto view = me.shards[0]->read(Deadline::after(seconds(10)));
       Status status = view.status();
@@ -248,12 +243,10 @@ TEST_P(Faults, AStoppedWorkerIsLostAndComesBack) {
     return chief.shards[0]->state().take_or_throw().worker(1).pushes > 3;
   }));
   other.send_signal(SIGSTOP);
-  EXPECT_TRUE(comes_true(
-      [&] {
-        step();
-        return run.has_event("worker 1 was lost: nothing was heard of it for");
-      },
-      seconds(2)));
+  EXPECT_TRUE(comes_true([&] {
+    step();
+    return run.has_event("worker 1 was lost: nothing was heard of it for");
+  }));
   for (int i = 0; i < 10; ++i) step();
   other.send_signal(SIGCONT);
   EXPECT_TRUE(comes_true([&] { return run.has_event("worker 1 is back"); })) << run.events();
@@ -277,7 +270,7 @@ TEST(ShardServer, TheLossOfTheChiefEndsTheRun) {
   chief.send_signal(SIGKILL);
   const Status outcome = run.outcome();
   EXPECT_EQ(outcome.code(), Code::kPeerLost);
-  EXPECT_TRUE(comes_true([&] { return !other.shards[0]->look().ok(); }, seconds(2)));
+  EXPECT_TRUE(comes_true([&] { return !other.shards[0]->look().ok(); }));
   const Status failed = other.shards[0]->look().status();
   EXPECT_EQ(failed.code(), Code::kPeerLost);
   EXPECT_THAT(failed.message(), HasSubstr("worker 0, which keeps the run, was lost"));
@@ -291,7 +284,7 @@ TEST(ShardServer, AChiefThatHasFailedIsNotTakenForLost) {
   Worker other = Worker::begin(session_options(run.address(), 1, 2), terms);
   chief.session->fail("the disk is full");
   EXPECT_EQ(run.outcome(), Status(Code::kCancelled, "worker 0: the disk is full"));
-  EXPECT_TRUE(comes_true([&] { return !other.shards[0]->look().ok(); }, seconds(2)));
+  EXPECT_TRUE(comes_true([&] { return !other.shards[0]->look().ok(); }));
   const Status failed = other.shards[0]->look().status();
   EXPECT_EQ(failed.code(), Code::kCancelled);
   EXPECT_THAT(failed.message(), HasSubstr("worker 0: the disk is full"));
@@ -360,7 +353,7 @@ TEST(ShardServer, AWorkerThatBreaksTheProtocolIsCutOff) {
   Worker chief = Worker::begin(session_options(run.address(), 0, 2), small_terms(2, Kind::kAsync));
   const transport::Channel control = dial(run.address());
   ask(control, ServerOp::kHello,
-      encode(WorkerHello{.worker = 1, .workers = 2, .token = 5, .timeout_ns = 1'000'000'000}));
+      encode(WorkerHello{.worker = 1, .workers = 2, .token = 5, .timeout_ns = 60'000'000'000}));
   const std::vector<std::pair<DataRequest, std::string>> bad = {
       {{.op = DataOp::kPush, .shard = 2, .given = "\1"}, "does not fit the shard"},
       {{.op = DataOp::kPush, .shard = 1, .given = "\1"}, "does not fit the shard"},
@@ -399,15 +392,16 @@ INSTANTIATE_TEST_SUITE_P(All, LostServer,
 // One that was killed on this host is lost at once, any other after the timeout.
 TEST_P(LostServer, EndsTheCallsOfItsWorkers) {
   const auto [signal, is_near] = GetParam();
+  const Duration timeout = is_near && signal == SIGKILL ? seconds(60) : seconds(1);
   ServerProcess server;
-  Worker me = Worker::begin(session_options(server.address(), 0, 2, milliseconds(300), is_near),
+  Worker me = Worker::begin(session_options(server.address(), 0, 2, timeout, is_near),
                             small_terms(2, Kind::kSync));
   (void)me.value(0);
   (void)me.push(0, 0).take_or_throw();
   server.send_signal(signal);
   const TimePoint begin = std::chrono::steady_clock::now();
   EXPECT_EQ(me.shards[0]->read(Deadline::never()).status().code(), Code::kPeerLost);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(30));
 }
 
 TEST(ShardServer, WhoSpeaksNonsenseIsCutOffAndHarmsNobody) {
