@@ -67,7 +67,11 @@ class HandMade {
     ::setsockopt(frames_->fd(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
     frames_.reset();
   }
-  void end() { frames_.reset(); }
+  /// As the kernel of a process that ends: without a last word of TLS.
+  void end() {
+    ::shutdown(frames_->fd(), SHUT_WR);
+    frames_.reset();
+  }
   void stop_listening() { gate_.reset(); }
 
  private:
