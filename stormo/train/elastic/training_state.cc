@@ -11,8 +11,10 @@
 namespace stormo::train {
 namespace {
 
-/// Hashed in each step: 4 MiB take 0.4 ms.
-constexpr std::size_t kWindow = (4 << 20) / StateBlocks::kBytes;
+/// Of the gradient this part is hashed in each step, a block at least, 4 MiB at most: they take 0.4
+/// ms.
+constexpr std::size_t kWindows = 16;
+constexpr std::size_t kLargestWindow = (4 << 20) / StateBlocks::kBytes;
 
 std::uint64_t not_zero(std::uint64_t hash) { return hash == 0 ? 1 : hash; }
 
@@ -92,9 +94,10 @@ std::uint64_t hash_of_gradients(const Optimizer& optimizer, std::uint64_t step) 
     pieces.push_back(std::move(piece));
   }
   const StateBlocks blocks(std::move(pieces));
-  const std::size_t windows = std::max<std::size_t>(1, (blocks.size() + kWindow - 1) / kWindow);
-  const std::size_t first = step % windows * kWindow;
-  return not_zero(blocks.hash(first, std::min(blocks.size(), first + kWindow)));
+  const std::size_t size = std::clamp<std::size_t>(blocks.size() / kWindows, 1, kLargestWindow);
+  const std::size_t windows = std::max<std::size_t>(1, (blocks.size() + size - 1) / size);
+  const std::size_t first = step % windows * size;
+  return not_zero(blocks.hash(first, std::min(blocks.size(), first + size)));
 }
 
 }  // namespace stormo::train
