@@ -182,6 +182,7 @@ void ThreadedDriver::follow(ElasticAction& action) {
     ask_register(std::move(swap->next));
   } else if (const auto* pause = std::get_if<protocol::PauseMember>(&action)) {
     options_.say("waits: " + pause->why);
+    order(action);
   } else if (std::holds_alternative<protocol::ResumeMember>(action)) {
     options_.say("goes on");
   } else {

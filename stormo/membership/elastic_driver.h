@@ -25,7 +25,8 @@ namespace stormo::membership {
 class ElasticDriver {
  public:
   using Order = std::variant<protocol::StartGroup, protocol::RunStep, protocol::AgreeOn,
-                             protocol::ApplyUpdate, protocol::HashState, protocol::EndMember>;
+                             protocol::ApplyUpdate, protocol::HashState, protocol::PauseMember,
+                             protocol::EndMember>;
   struct Options {
     std::string job;
     protocol::MemberId me;

@@ -132,7 +132,8 @@ struct StepCommitted {
   Epoch epoch = 0;
   std::uint64_t step = 0;
 };
-/// It goes on when it can; said once.
+/// It goes on when it can, in another epoch; said once. Others may go on without it meanwhile: it
+/// lets go of what only one of them may have.
 struct PauseMember {
   std::string why;
 };

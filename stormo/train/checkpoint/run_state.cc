@@ -31,6 +31,8 @@ using Tensors = TensorMap;
 
 /// How long the ranks of a run that has been ended may take to go.
 constexpr Duration kEndOfRun = std::chrono::seconds(3);
+/// How long a process that is cut off from the others may take to see it.
+constexpr Duration kTakeOver = std::chrono::seconds(15);
 
 /// What a program may do where its folder has checkpoints already.
 constexpr std::string_view kProgramAdvice =
@@ -238,7 +240,7 @@ Status RunState::take_over(const std::optional<std::string>& earlier) {
   const std::string& directory = options_.checkpoint.directory;
   if (directory.empty()) return {};
   STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(directory));
-  STORMO_RETURN_IF_ERROR(lock_.take(directory, Deadline::after(kEndOfRun)));
+  STORMO_RETURN_IF_ERROR(lock_.take(directory, Deadline::after(kTakeOver)));
   const Result<std::string> newest = checkpoint::newest_checkpoint(directory);
   const bool is_empty = newest.status().code() == Code::kNotFound;
   if (is_empty || (earlier && run_in_folder(directory) == earlier)) {  // it has saved nothing yet

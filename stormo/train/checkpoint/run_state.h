@@ -58,9 +58,11 @@ class RunState {
   Status load_residuals();
   /// Instead of start(), for a run whose step and samples are known and that another process has
   /// kept in the directory of the options, if there is one: goes on with its checkpoints and its
-  /// best score. `earlier`: the run that it overwrites. kInvalidArgument as long as the other
-  /// process writes there. On rank 0.
+  /// best score. `earlier`: the run that it overwrites. Waits until the other process writes
+  /// there no more, at most 15 s; then kInvalidArgument. On rank 0.
   Status take_over(const std::optional<std::string>& earlier);
+  /// Another process may take over; this one saves nothing any more.
+  void release_folder() { lock_ = {}; }
   /// Instead of start() and attach(): the store goes on in another group with the state that it
   /// has. Borrowed. Not a collective.
   void go_on(ParameterStore& store) { store_ = &store; }

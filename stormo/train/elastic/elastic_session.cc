@@ -147,8 +147,8 @@ Result<std::unique_ptr<comm::Communicator>> ElasticSession::join(
 void ElasticSession::abort(Epoch epoch) {
   const Status cause(Code::kCancelled, fmt::format("epoch {} is over: a member was lost", epoch));
   const std::string key = fmt::format("epoch {}/{}", epoch, protocol::kFailureKey);
-  (void)store_->set_if_absent(key, comm::encode_failure(cause), Deadline::after(kStoreTime));
   world_.fail_epoch(epoch, cause);
+  (void)store_->set_if_absent(key, comm::encode_failure(cause), Deadline::after(kStoreTime));
 }
 
 /// A process without state is of no use alone: members answer whoever asks to be let in.
@@ -197,7 +197,7 @@ Status ElasticSession::enter() {
                                  .hash = TrainingState(*kept.optimizer).hash()});
     } else if (const auto* end = std::get_if<protocol::EndMember>(&order)) {
       return Status(end->is_failure ? Code::kPeerLost : Code::kCancelled, end->why);
-    } else {
+    } else if (!std::holds_alternative<protocol::PauseMember>(order)) {
       return Status(Code::kException, "an order for a group that is not there");
     }
   }

@@ -143,6 +143,8 @@ Status ElasticRun::follow(const ElasticSession::Order& order) {
     session_.tell(protocol::StateHashed{.epoch = hash->epoch, .hash = state().hash()});
   } else if (const auto* update = std::get_if<protocol::ApplyUpdate>(&order)) {
     return apply_held(*update);
+  } else if (std::holds_alternative<protocol::PauseMember>(order)) {
+    run_.state.release_folder();
   } else if (const auto* end = std::get_if<protocol::EndMember>(&order)) {
     if (end->is_failure) return Status(Code::kPeerLost, end->why);
     is_over_ = true;
@@ -206,6 +208,7 @@ Status ElasticRun::try_step(const protocol::RunStep& order) {
 Status ElasticRun::after_failure(const Status& failure) {
   const bool of_group = !run_.world.status().ok();
   if (!of_group && !is_ordered_) return failure;
+  run_.state.release_folder();  // perhaps others go on, and nobody can say so
   if (std::exchange(is_updating_, false)) {
     // committed and updated: what failed came behind it
     end_unknown_step();
