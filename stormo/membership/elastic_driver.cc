@@ -185,6 +185,9 @@ void ThreadedDriver::follow(ElasticAction& action) {
     order(action);
   } else if (std::holds_alternative<protocol::ResumeMember>(action)) {
     options_.say("goes on");
+  } else if (const auto* end = std::get_if<protocol::EndProcess>(&action)) {
+    options_.say(end->why);
+    options_.end_process();
   } else {
     order(action);
   }

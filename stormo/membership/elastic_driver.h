@@ -36,6 +36,8 @@ class ElasticDriver {
     transport::Secret secret;
     /// The group of this epoch is to fail: whoever waits in it returns. On a thread of the driver.
     std::function<void(Epoch)> abort;
+    /// Ends this process at once: its main thread does not come back. On a thread of the driver.
+    std::function<void()> end_process;
     /// A line for people. On a thread of the driver, or that of tell().
     std::function<void(const std::string&)> say;
   };

@@ -17,11 +17,11 @@ MANY = 1_000_000  # steps: the test ends the run
 class Job:
     """A running elastic job, read record by record."""
 
-    def __init__(self, test, ranks, *words):
+    def __init__(self, test, ranks, *words, environment=None):
         self.test = test
         here = () if ranks is None else ("-n", str(ranks))  # else `words` say where
         self.process = test.start("mlp.toml", *here, "--json", "precision=float64", "elastic.enabled=true",
-                                  f"train.steps={MANY}", *words)
+                                  f"train.steps={MANY}", *words, environment=environment)
         self.records = []
         self.losses = {}
         self.step = 0

@@ -4,13 +4,16 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
+import unittest
 
 from elastic_cli import STEPS_AFTER, ElasticTest, Job
 from hosts_cli import HostsTest
@@ -21,11 +24,29 @@ HOST = ("ip link set {0}v2 {1}",)
 HOST_OF_RANK_0 = ("ip link set {0}v1 {1}",)
 EACH_FROM_THE_OTHER = ("bridge link set dev {0}v1 isolated {2}", "bridge link set dev {0}v2 isolated {2}")
 
+PTRACE_SEIZE, PTRACE_INTERRUPT, ALL_CHILDREN = 0x4206, 0x4207, 0x40000000
+
+
+def wedge(pid):
+    """Stops the main thread of a process for ever, and no other one, as a debugger can."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
+        if libc.ptrace(request, pid, None, None) != 0:
+            raise unittest.SkipTest(f"machine: no ptrace: {os.strerror(ctypes.get_errno())}")
+
+    def see_it_end():  # else its parent would not
+        while os.WIFSTOPPED(os.waitpid(pid, ALL_CHILDREN)[1]):
+            pass
+
+    threading.Thread(target=see_it_end, daemon=True).start()
+
 
 class ElasticHosts(HostsTest, ElasticTest):
-    def job(self, *words):
-        return Job(self, None, "-H", f"{self.name}-1:2,{self.name}-2:2", "--interface", f"{self.name}br,eth0",
-                   "--remote-shell", f"{self.on_host} {{host}}", *words)
+    def job(self, *words, ranks=2, environment=None):
+        """So many on each host."""
+        return Job(self, None, "-H", f"{self.name}-1:{ranks},{self.name}-2:{ranks}", "--interface",
+                   f"{self.name}br,eth0", "--remote-shell", f"{self.on_host} {{host}}", *words,
+                   environment=environment)
 
     def test_a_rank_of_each_host_may_be_killed(self):
         for victim in (0, 3):
@@ -48,6 +69,17 @@ class ElasticHosts(HostsTest, ElasticTest):
         job.until_ranks(2)
         steps, err = job.stop()
         self.assertIn(f"{self.name}-2", err)
+        self.assert_as_one_process(job, steps)
+
+    def test_a_rank_that_computes_for_ever_is_replaced(self):
+        """Nobody beside it ends it. Its other threads live, and see that the job goes on without it."""
+        job = self.job(ranks=1, environment={"STORMO_STALL_TIMEOUT": "2"})
+        job.until_step(STEPS_AFTER)
+        wedge(ranks_of(job.process)[1])
+        job.until_ranks(1)
+        job.until_ranks(2)
+        steps, err = job.stop()
+        self.assertIn("does not come to an end", err)
         self.assert_as_one_process(job, steps)
 
     def test_a_cut_line_leaves_one_lineage(self):

@@ -142,9 +142,14 @@ struct EndMember {
   bool is_failure = false;
   std::string why;
 };
+/// Others go on without this process, whose part does not end. It is to end at once, whatever it
+/// does: then another one can take its place.
+struct EndProcess {
+  std::string why;
+};
 
-using ElasticAction =
-    std::variant<SendMessage, AbortPart, ReadRegister, SwapRecord, StartGroup, RunStep, AgreeOn,
-                 ApplyUpdate, HashState, StepCommitted, PauseMember, ResumeMember, EndMember>;
+using ElasticAction = std::variant<SendMessage, AbortPart, ReadRegister, SwapRecord, StartGroup,
+                                   RunStep, AgreeOn, ApplyUpdate, HashState, StepCommitted,
+                                   PauseMember, ResumeMember, EndMember, EndProcess>;
 
 }  // namespace stormo::protocol

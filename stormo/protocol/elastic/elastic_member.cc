@@ -84,6 +84,12 @@ void ElasticMember::take(const LeaveAsked&) {
 
 void ElasticMember::advance() {
   if (mode_ == Mode::kRunning && (newer_ || (!reaches_stop() && is_any_lost()))) halt();
+  if (is_left_behind()) {
+    mode_ = Mode::kEnded;
+    actions_.emplace_back(EndProcess{"ends: the others go on without it, and its step " +
+                                     std::to_string(held_.step + 1) + " does not come to an end"});
+    return;
+  }
   if (mode_ == Mode::kRunning && part_ == Part::kNone) go_on();
   if (mode_ == Mode::kRecovering && part_ == Part::kNone) recover();
   if (mode_ == Mode::kOutside) {
@@ -108,8 +114,14 @@ void ElasticMember::halt() {
   const bool may_wait = part_ == Part::kGroup || part_ == Part::kStep || part_ == Part::kAgree;
   if (may_wait) actions_.emplace_back(AbortPart{record_.epoch});
   mode_ = Mode::kRecovering;
+  halted_at_ = watch_.own_time();
   is_at_rest_ = false;
   is_news_ = true;
+}
+
+bool ElasticMember::is_left_behind() const {
+  return mode_ == Mode::kRecovering && part_ != Part::kNone && newer_ &&
+         !newer_->names(options_.me) && watch_.is_too_long(watch_.own_time() - halted_at_);
 }
 
 bool ElasticMember::is_any_lost() const {

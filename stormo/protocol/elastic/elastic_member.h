@@ -80,6 +80,7 @@ class ElasticMember {
   void take(const LeaveAsked&);
   void advance();
   void halt();
+  bool is_left_behind() const;
   bool is_any_lost() const;
   void tell_status();
   MemberStatus status() const;
@@ -145,6 +146,7 @@ class ElasticMember {
   TimePoint wakes_at_{};
   TimePoint next_beat_{};
   Duration step_began_{};
+  Duration halted_at_{};
   bool is_news_ = false;  // the others are to know at once
   bool awaits_register_ = false;
   TimePoint next_read_{};

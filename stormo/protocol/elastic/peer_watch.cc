@@ -68,8 +68,11 @@ bool PeerWatch::is_stuck(const Peer& p) const {
   const bool works =
       p.has_status && !p.status.is_waiting &&
       (p.status.standing == Standing::kRunning || p.status.standing == Standing::kHalting);
-  return works &&
-         own_time_ - p.progressed_at >= std::max(limits_.stuck, slowest_step_ * kSlowSteps);
+  return works && is_too_long(own_time_ - p.progressed_at);
+}
+
+bool PeerWatch::is_too_long(Duration idle) const {
+  return idle >= std::max(limits_.stuck, slowest_step_ * kSlowSteps);
 }
 
 bool PeerWatch::is_lost(const MemberId& id) const {

@@ -55,6 +55,8 @@ class PeerWatch {
   /// How long it takes until somebody is lost if nothing comes; at most one beat.
   Duration next_loss() const;
   Duration own_time() const { return own_time_; }
+  /// Whether who does nothing for so long, and waits for nobody, is stuck.
+  bool is_too_long(Duration idle) const;
 
  private:
   struct Peer {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -77,6 +78,7 @@ Status ElasticSession::open(const Terms& terms) {
       membership::open_register(place_.register_address,
                                 {.job = place_.job, .secret = place.secret, .password = {}}));
   options.abort = [this](Epoch epoch) { abort(epoch); };
+  options.end_process = [] { std::_Exit(1); };
   options.say = outside_.say;
   STORMO_ASSIGN_OR_RETURN(driver_, membership::ElasticDriver::open(std::move(options)));
   if (!joins_later()) {

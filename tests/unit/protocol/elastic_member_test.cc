@@ -296,6 +296,29 @@ TEST_F(ElasticMemberTest, TheSameMembersDoNotTryAgainWithoutEnd) {
   EXPECT_TRUE(done<SwapRecord>());
 }
 
+TEST_F(ElasticMemberTest, WhoseStepDoesNotEndWhileOthersGoOnEndsItsProcess) {
+  begin(first_record(3));
+  ElasticRecord next = first_record(3);
+  next.epoch = 2;
+  next.members.erase(next.members.begin());
+  next.donors.erase(next.donors.begin());
+  tell(ElasticHeard{RecordNews{next}});
+  EXPECT_TRUE(done<AbortPart>());
+  for (int beats = 0; beats < 4 * 9; ++beats) {
+    tell(ElasticTick{}, milliseconds(250));
+    ASSERT_FALSE(done<EndProcess>()) << beats;
+  }
+  ElasticMember comes_back = *it;
+  (void)comes_back.handle(PartFailed{.epoch = 1}, now + milliseconds(1));
+  EXPECT_EQ(comes_back.standing(), Standing::kOutside);
+  for (int beats = 0; beats < 8; ++beats) {
+    if (!done<EndProcess>()) tell(ElasticTick{}, milliseconds(250));
+  }
+  ASSERT_TRUE(done<EndProcess>());
+  EXPECT_NE(done<EndProcess>()->why.find("step 1"), std::string::npos);
+  EXPECT_TRUE(it->has_ended());
+}
+
 class ElasticMinimumTest : public ElasticMemberTest {
  protected:
   ElasticMinimumTest() : ElasticMemberTest(ElasticOptions{.min_ranks = 2}) {}

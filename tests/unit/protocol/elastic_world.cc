@@ -29,6 +29,7 @@ constexpr std::pair<const char*, Count> kCounts[] = {
     {"cuts", &ElasticCounts::cuts},
     {"broken connections", &ElasticCounts::broken},
     {"hangs", &ElasticCounts::hangs},
+    {"gave up", &ElasticCounts::gave_up},
     {"leaves", &ElasticCounts::leaves},
     {"flips", &ElasticCounts::flips},
     {"slices that flip", &ElasticCounts::failed_heals},
@@ -278,6 +279,12 @@ void ElasticWorld::perform(std::size_t slot, ElasticAction action) {
     end_process(slot);
     // who has left comes back some time
     if (end->why != "done") at(random(500, 5'000), [this, slot] { start(slot); });
+  }
+  if (std::holds_alternative<EndProcess>(action)) {
+    if (!p.hangs) fail("a process that does not hang has ended itself");
+    ++counts_.gave_up;
+    end_process(slot);
+    at(random(300, 3'000), [this, slot] { start(slot); });
   }
 }
 

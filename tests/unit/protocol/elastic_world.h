@@ -41,7 +41,8 @@ struct ElasticWorldOptions {
 /// What happened, to show that it did.
 struct ElasticCounts {
   std::uint64_t events = 0, steps = 0, epochs = 0, redone = 0, prepared_bases = 0, healed = 0;
-  std::uint64_t kills = 0, pauses = 0, cuts = 0, hangs = 0, leaves = 0, flips = 0, failed_heals = 0;
+  std::uint64_t kills = 0, pauses = 0, cuts = 0, hangs = 0, gave_up = 0, leaves = 0, flips = 0,
+                failed_heals = 0;
   std::uint64_t broken = 0, freezes = 0;
   std::uint64_t register_losses = 0, fast_recoveries = 0;
   void add(const ElasticCounts& other);

@@ -161,12 +161,12 @@ void ElasticWorld::hang(std::size_t slot) {
   look_after_hung(slot, p.id.incarnation, 60);
 }
 
-/// Whoever is thrown out because it hangs is ended by its host, or else by a person.
+/// Whoever is thrown out because it hangs ends itself. After a minute a person looks.
 void ElasticWorld::look_after_hung(std::size_t slot, std::uint64_t incarnation, int checks) {
   at(seconds(1), [this, slot, incarnation, checks] {
     Process& p = processes_[slot];
     if (!p.is_alive || p.id.incarnation != incarnation) return;
-    if (checks > 0 && !is_calm_ && register_.names(p.id)) {
+    if (checks > 0 && !is_calm_) {
       return look_after_hung(slot, incarnation, checks - 1);
     }
     if (may_lose(slot) || !register_.names(p.id)) {
