@@ -9,6 +9,7 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/FlightRecorderDetail.hpp>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
@@ -39,15 +40,22 @@ bool is_message(OpType type) {
   return type == OpType::SEND || type == OpType::RECV || type == OpType::RECVANYSOURCE;
 }
 
-/// torchfrtrace knows the names of PyTorch's own backends and of their operations, no others.
-std::string name_for_analyser(const StormoWork::Description& operation) {
+/// torchfrtrace knows the names of PyTorch's own backends and of their operations, no others; that
+/// of PyTorch 2.11 does not know Gloo.
+constexpr std::string_view kLibrary = TORCH_VERSION_MINOR < 12 ? "nccl" : "gloo";
+
+std::string_view title_for_analyser(const StormoWork::Description& operation) {
   switch (operation.type) {
-    case OpType::BARRIER: return "gloo:barrier";
-    case OpType::ALLREDUCE_COALESCED: return "gloo:allreduce_coalesced";
-    case OpType::_ALLREDUCE_SPARSE: return "gloo:all_reduce";
-    case OpType::COALESCED: return "gloo:all_gather_into_tensor_coalesced";
-    default: return std::string("gloo:") + operation.title;
+    case OpType::BARRIER: return "barrier";
+    case OpType::ALLREDUCE_COALESCED: return "allreduce_coalesced";
+    case OpType::_ALLREDUCE_SPARSE: return "all_reduce";
+    case OpType::COALESCED: return "all_gather_into_tensor_coalesced";
+    default: return operation.title;
   }
+}
+
+std::string name_for_analyser(const StormoWork::Description& operation) {
+  return fmt::format("{}:{}", kLibrary, title_for_analyser(operation));
 }
 
 /// Lists of one tensor for each rank are to it what they are together.
@@ -249,8 +257,8 @@ FlightRecords::Place FlightRecords::place_of_message(bool is_send, Rank peer, in
   // their numbers in the group of two
   const int source = from > to ? 1 : 0, target = to > from ? 1 : 0;
   Place place;
-  place.title = is_send ? fmt::format("gloo:send {}->{}", source, target)
-                        : fmt::format("gloo:recv {}<-{}", target, source);
+  place.title = is_send ? fmt::format("{}:send {}->{}", kLibrary, source, target)
+                        : fmt::format("{}:recv {}<-{}", kLibrary, target, source);
   const std::lock_guard lock(mutex_);
   place.group = {fmt::format("{} {}->{} tag {}", std::get<0>(name_),
                              from_any ? "any" : std::to_string(from), to, tag),
