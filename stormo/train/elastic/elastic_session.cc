@@ -9,9 +9,8 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/checkpoint/exchange.h>
-#include <stormo/comm/watch/job_watch.h>
+#include <stormo/membership/member_address.h>
 #include <stormo/membership/register_address.h>
-#include <stormo/protocol/supervisor.h>
 #include <stormo/train/elastic/training_state.h>
 #include <stormo/transport/net/socket.h>
 
@@ -30,8 +29,24 @@ constexpr int kBeatsInSilence = 8;
 /// How often a waiting process looks for signals.
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
-/// For one question to the Store.
-constexpr Duration kStoreTime = std::chrono::seconds(1);
+constexpr Duration kGoodbye = std::chrono::seconds(1);
+
+/// Of the rank that serves a group's Store: shorter silences are the members' to judge.
+constexpr Duration kLeastSilence = std::chrono::seconds(1);
+
+/// `own`: the Store of this process.
+Result<transport::StoreAddress> store_of_rank_0(const transport::Rendezvous& r,
+                                                const transport::StoreAddress& own) {
+  constexpr std::string_view kKey = "store of rank 0";
+  const Deadline by = Deadline::after(r.join_timeout);
+  STORMO_ASSIGN_OR_RETURN(const auto launcher, transport::StoreClient::connect(
+                                                   {.address = r.store, .secret = r.secret}, by));
+  if (r.rank == 0) STORMO_RETURN_IF_ERROR(launcher->set(kKey, own.text, by));
+  Result<std::string> found = launcher->get(kKey, by);
+  static_cast<void>(launcher->goodbye(Deadline::after(kGoodbye)));
+  if (found.ok()) return transport::StoreAddress{*std::move(found)};
+  return found.status().within("rank 0 has not begun; did it start?");
+}
 
 std::string_view host_of(std::string_view identity) {
   return identity.substr(0, identity.rfind('/'));
@@ -43,16 +58,28 @@ std::string ElasticPlace::identity() const {
   return fmt::format("{}/{}", place.host, place.local_rank);
 }
 
+// The ranks that the launcher has started first learn from its Store where that of rank 0 is. From
+// then on nobody needs the launcher's.
 Result<std::unique_ptr<comm::EpochWorld>> first_world(const ElasticPlace& place) {
-  transport::Rendezvous r = place.place;
-  r.epoch = kFirstEpoch;
-  if (place.joins_later()) {
-    r = {};
-    static_cast<transport::JobSettings&>(r) = place.place;
+  const transport::Rendezvous& all = place.place;
+  comm::EpochWorld::Options options{.settings = all,
+                                    .secret = all.secret,
+                                    .local_size = all.local_size,
+                                    .silence = std::max(place.silence, kLeastSilence)};
+  if (all.cross_size > 1) {
+    STORMO_ASSIGN_OR_RETURN(const std::string here, transport::interface_address(all.interface));
+    options.listen = "tcp:" + transport::to_string(transport::HostPort{here, 0});
   }
-  STORMO_ASSIGN_OR_RETURN(auto group, comm::join(r));
-  return std::make_unique<comm::EpochWorld>(std::move(group),
-                                            place.joins_later() ? 0 : kFirstEpoch);
+  STORMO_ASSIGN_OR_RETURN(auto world, comm::EpochWorld::open(std::move(options)));
+  if (place.joins_later()) return world;
+  transport::Rendezvous r = all;
+  r.epoch = kFirstEpoch;
+  r.store = {};
+  if (r.size > 1) {
+    STORMO_ASSIGN_OR_RETURN(r.store, store_of_rank_0(all, world->store()));
+  }
+  STORMO_RETURN_IF_ERROR(world->enter(r));
+  return world;
 }
 
 ElasticSession::ElasticSession(comm::EpochWorld& world, ElasticPlace place, Outside outside)
@@ -62,12 +89,12 @@ ElasticSession::~ElasticSession() = default;
 
 Status ElasticSession::open(const Terms& terms) {
   const transport::Rendezvous& place = place_.place;
-  STORMO_ASSIGN_OR_RETURN(
-      store_, transport::StoreClient::connect({.address = place.store, .secret = place.secret},
-                                              Deadline::after(place.join_timeout)));
   const protocol::MemberId me{place_.identity(), place_.incarnation};
-  membership::ElasticDriver::Options options{
-      .job = place_.job, .me = me, .ports = place.ports, .secret = place.secret};
+  membership::ElasticDriver::Options options{.job = place_.job,
+                                             .me = me,
+                                             .ports = place.ports,
+                                             .secret = place.secret,
+                                             .store = world_.store().text};
   options.listen.host = "127.0.0.1";
   if (place.cross_size > 1) {
     STORMO_ASSIGN_OR_RETURN(options.listen.host, transport::interface_address(place.interface));
@@ -118,9 +145,8 @@ Rank ElasticSession::rank_of(std::string_view identity) const {
   return static_cast<Rank>(*record_.rank_of(identity));
 }
 
-// Members of a host are neighbours in a record.
-Result<std::unique_ptr<comm::Communicator>> ElasticSession::join(
-    const protocol::ElasticRecord& record) {
+// Members of a host are neighbours in a record. They meet in the Store of the first one.
+Status ElasticSession::join(const protocol::ElasticRecord& record) {
   transport::Rendezvous r = place_.place;
   const std::string me = place_.identity();
   const std::vector<protocol::ElasticEntry>& all = record.members;
@@ -139,15 +165,13 @@ Result<std::unique_ptr<comm::Communicator>> ElasticSession::join(
     }
     ++r.local_size;
   }
+  r.store = {membership::parse_member_address(all.front().address).store};
   if (r.size == 1) r.store = {};
-  return comm::join(r);
+  return world_.enter(r);
 }
 
-// Also whoever waits for others in a group that is being made learns it, from the Store.
 void ElasticSession::abort(Epoch epoch) {
   const Status cause(Code::kCancelled, fmt::format("epoch {} is over: a member was lost", epoch));
-  const std::string key = fmt::format("epoch {}/{}", epoch, protocol::kFailureKey);
-  (void)store_->set_if_absent(key, comm::encode_failure(cause), Deadline::after(kStoreTime));
   world_.fail_epoch(epoch, cause);
 }
 
@@ -186,9 +210,7 @@ Status ElasticSession::enter() {
     if (const auto* start = std::get_if<protocol::StartGroup>(&order)) {
       const Epoch epoch = start->record.epoch;
       record_ = start->record;
-      auto group = join(start->record);
-      if (group.ok()) world_.replace(std::move(*group), epoch);
-      if (group.ok()) break;
+      if (join(start->record).ok()) break;
       tell(protocol::PartFailed{.epoch = epoch});
     } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {
       if (!kept.optimizer)

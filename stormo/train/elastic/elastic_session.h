@@ -37,7 +37,7 @@ struct ElasticPlace {
 };
 
 /// The world that a Trainer borrows: of all ranks, for the first epoch; of this process alone where
-/// it joins later.
+/// it joins later. The launcher's Store is not used any more when this returns.
 Result<std::unique_ptr<comm::EpochWorld>> first_world(const ElasticPlace& place);
 
 /// What survives from one epoch to the next in a process.
@@ -114,13 +114,12 @@ class ElasticSession {
 
  private:
   Result<Order> wait_for_order();
-  Result<std::unique_ptr<comm::Communicator>> join(const protocol::ElasticRecord& record);
+  Status join(const protocol::ElasticRecord& record);
   void abort(Epoch epoch);
 
   comm::EpochWorld& world_;
   const ElasticPlace place_;
   const Outside outside_;
-  std::unique_ptr<transport::StoreClient> store_;  // of the launcher
   protocol::ElasticRecord record_;
   protocol::Healing healing_;
   bool was_member_ = false;
