@@ -34,16 +34,20 @@ constexpr Duration kGoodbye = std::chrono::seconds(1);
 /// Of the rank that serves a group's Store: shorter silences are the members' to judge.
 constexpr Duration kLeastSilence = std::chrono::seconds(1);
 
+/// Of this host, as other ranks reach it: that of the interface, or the one that reaches the
+/// launcher.
+Result<std::string> own_address(const transport::Rendezvous& r, const std::string& to_launcher) {
+  if (r.cross_size == 1) return std::string("127.0.0.1");
+  if (r.interface.empty()) return to_launcher;
+  return transport::interface_address(r.interface);
+}
+
 /// `own`: the Store of this process.
-Result<transport::StoreAddress> store_of_rank_0(const transport::Rendezvous& r,
-                                                const transport::StoreAddress& own) {
+Result<transport::StoreAddress> store_of_rank_0(transport::StoreClient& launcher, Rank rank,
+                                                const transport::StoreAddress& own, Deadline by) {
   constexpr std::string_view kKey = "store of rank 0";
-  const Deadline by = Deadline::after(r.join_timeout);
-  STORMO_ASSIGN_OR_RETURN(const auto launcher, transport::StoreClient::connect(
-                                                   {.address = r.store, .secret = r.secret}, by));
-  if (r.rank == 0) STORMO_RETURN_IF_ERROR(launcher->set(kKey, own.text, by));
-  Result<std::string> found = launcher->get(kKey, by);
-  static_cast<void>(launcher->goodbye(Deadline::after(kGoodbye)));
+  if (rank == 0) STORMO_RETURN_IF_ERROR(launcher.set(kKey, own.text, by));
+  Result<std::string> found = launcher.get(kKey, by);
   if (found.ok()) return transport::StoreAddress{*std::move(found)};
   return found.status().within("rank 0 has not begun; did it start?");
 }
@@ -60,15 +64,19 @@ std::string ElasticPlace::identity() const {
 
 // The ranks that the launcher has started first learn from its Store where that of rank 0 is. From
 // then on nobody needs the launcher's.
-Result<std::unique_ptr<comm::EpochWorld>> first_world(const ElasticPlace& place) {
+Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place) {
   const transport::Rendezvous& all = place.place;
+  const Deadline by = Deadline::after(all.join_timeout);
+  STORMO_ASSIGN_OR_RETURN(
+      const auto launcher,
+      transport::StoreClient::connect({.address = all.store, .secret = all.secret}, by));
+  STORMO_ASSIGN_OR_RETURN(place.address, own_address(all, launcher->local_address()));
   comm::EpochWorld::Options options{.settings = all,
                                     .secret = all.secret,
                                     .local_size = all.local_size,
                                     .silence = std::max(place.silence, kLeastSilence)};
   if (all.cross_size > 1) {
-    STORMO_ASSIGN_OR_RETURN(const std::string here, transport::interface_address(all.interface));
-    options.listen = "tcp:" + transport::to_string(transport::HostPort{here, 0});
+    options.listen = "tcp:" + transport::to_string(transport::HostPort{place.address, 0});
   }
   STORMO_ASSIGN_OR_RETURN(auto world, comm::EpochWorld::open(std::move(options)));
   if (place.joins_later()) return world;
@@ -76,8 +84,9 @@ Result<std::unique_ptr<comm::EpochWorld>> first_world(const ElasticPlace& place)
   r.epoch = kFirstEpoch;
   r.store = {};
   if (r.size > 1) {
-    STORMO_ASSIGN_OR_RETURN(r.store, store_of_rank_0(all, world->store()));
+    STORMO_ASSIGN_OR_RETURN(r.store, store_of_rank_0(*launcher, r.rank, world->store(), by));
   }
+  static_cast<void>(launcher->goodbye(Deadline::after(kGoodbye)));
   STORMO_RETURN_IF_ERROR(world->enter(r));
   return world;
 }
@@ -95,10 +104,7 @@ Status ElasticSession::open(const Terms& terms) {
                                              .ports = place.ports,
                                              .secret = place.secret,
                                              .store = world_.store().text};
-  options.listen.host = "127.0.0.1";
-  if (place.cross_size > 1) {
-    STORMO_ASSIGN_OR_RETURN(options.listen.host, transport::interface_address(place.interface));
-  }
+  options.listen.host = place_.address;
   STORMO_ASSIGN_OR_RETURN(
       options.membership,
       membership::open_register(place_.register_address,

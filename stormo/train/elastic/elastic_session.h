@@ -29,6 +29,7 @@ struct ElasticPlace {
   std::uint64_t incarnation = 1;  ///< which start of this rank it is
   std::size_t min_ranks = 1;      ///< with fewer the job waits
   Duration silence = std::chrono::seconds(2);  ///< after which a member counts as lost
+  std::string address{};  ///< of this host, by which others reach it; by first_world()
 
   /// A later start than the first one: it joins others who train.
   bool joins_later() const { return incarnation > 1; }
@@ -38,7 +39,7 @@ struct ElasticPlace {
 
 /// The world that a Trainer borrows: of all ranks, for the first epoch; of this process alone where
 /// it joins later. The launcher's Store is not used any more when this returns.
-Result<std::unique_ptr<comm::EpochWorld>> first_world(const ElasticPlace& place);
+Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place);
 
 /// What survives from one epoch to the next in a process.
 struct KeptState {
