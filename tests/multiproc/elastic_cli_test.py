@@ -90,6 +90,26 @@ class Elastic(ElasticTest):
         self.assertGreater(first, STEPS_AFTER)
         again.stop()
 
+    def test_the_launcher_is_killed(self):
+        job = Job(self, 3)
+        job.until_step(STEPS_AFTER)
+        job.kill_launcher()
+        job.until_step(job.step + STEPS_AFTER)
+        for left, victim in ((2, 1), (1, 0)):  # the register and the groups do without it, too
+            job.send(victim, signal.SIGKILL)
+            job.until_ranks(left)
+        steps = job.stop_rank(2)
+        self.assertIn("the launcher has ended", next(self.folder.glob("run/rank-*-2.err")).read_text())
+        self.assertTrue((self.folder / "run/latest").exists(), "it has saved nothing at its end")
+        self.assert_as_one_process(job, steps)
+
+    def test_ranks_that_are_to_end_with_the_launcher(self):
+        job = Job(self, 2, environment={"STORMO_OUTLIVES_LAUNCHER": "0"})
+        job.until_step(STEPS_AFTER)
+        job.kill_launcher()
+        job.until_gone()
+        self.assertEqual(list(self.folder.glob("run/rank-*")), [])
+
     def test_the_end_is_that_of_every_run(self):
         done = self.stormo("train", "mlp.toml", "-n", "2", "--json", "elastic.enabled=true")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -33,7 +33,12 @@ class Agent final : public RankListener {
       STORMO_RETURN_IF_ERROR(loop_.run_once(Deadline::never()));
       if (ranks_) ranks_->pause_output(out_.pending() > Frame::kMaxPayload);
     }
-    if (ranks_) ranks_->end(Deadline::after(kLastOutputTime));
+    if (!ranks_) return {};
+    if (leaves_ranks_ && !end_is_ordered_) {
+      [[maybe_unused]] static auto* const left = ranks_.release();  // its destructor ends them
+    } else {
+      ranks_->end(Deadline::after(kLastOutputTime));
+    }
     return {};
   }
 
@@ -87,6 +92,8 @@ class Agent final : public RankListener {
       if (const Status status = start(message); !status.ok()) refuse(status);
     } else if (const auto order = transport::decode<AgentOrder>("agent", message); !order.ok()) {
       refuse(order.status());
+    } else if (order->task == AgentTask::kEnd) {
+      end_is_ordered_ = true;
     } else if (ranks_ && order->task == AgentTask::kStart) {
       ranks_->start_again(order->rank, order->value);
     } else if (ranks_) {
@@ -100,6 +107,7 @@ class Agent final : public RankListener {
     Guard guard = std::move(*guard_);
     guard_.reset();
     STORMO_ASSIGN_OR_RETURN(const HostJob job, decode_host_job(description));
+    leaves_ranks_ = outlives_launcher(job);
     // what this process connects to others is as its ranks do
     const std::string_view tls = value_of(job.environment, transport::kTlsVariable);
     if (!tls.empty()) STORMO_RETURN_IF_ERROR(transport::use_tls_setting(tls));
@@ -117,6 +125,8 @@ class Agent final : public RankListener {
   std::unique_ptr<LocalRanks> ranks_;
   transport::FrameSplitter input_{"launcher", kMaxDescription};
   bool input_ended_ = false;
+  bool leaves_ranks_ = false;  ///< when the launcher is lost
+  bool end_is_ordered_ = false;
 };
 
 }  // namespace

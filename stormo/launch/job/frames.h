@@ -60,6 +60,7 @@ class FrameReader {
 enum class AgentTask : std::uint8_t {
   kSignal = 1,  ///< value: the signal for all ranks of the host
   kStart = 2,   ///< value: the incarnation of `rank`, which is started again
+  kEnd = 3,     ///< all ranks of the host; value: 1
 };
 
 /// What the launcher tells an agent after the HostJob.
@@ -70,10 +71,11 @@ struct AgentOrder {
   bool operator==(const AgentOrder&) const = default;
 };
 void fields(auto& visit, transport::Like<AgentOrder> auto& order) {
-  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kStart), order.value,
+  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kEnd), order.value,
         order.rank);
   const bool is_signal = order.task == AgentTask::kSignal;
-  visit.require(order.value >= 1 && (!is_signal || order.value <= 64), "not a signal or start");
+  visit.require(order.value >= 1 && (!is_signal || order.value <= 64),
+                "not a signal, start or end");
 }
 
 }  // namespace stormo::launch

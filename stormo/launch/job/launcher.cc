@@ -84,7 +84,9 @@ struct Ending {
 /// decisions back.
 class RunningJob final : public RankListener {
  public:
-  RunningJob(EventLoop& loop, Orphans& orphans, JobPlan plan, const LaunchOptions& options)
+  /// `own_register`: of an elastic job that has its own.
+  RunningJob(EventLoop& loop, Orphans& orphans, JobPlan plan, const LaunchOptions& options,
+             std::unique_ptr<JobRegister> own_register)
       : loop_(loop),
         orphans_(orphans),
         plan_(std::move(plan)),
@@ -92,7 +94,8 @@ class RunningJob final : public RankListener {
         output_(loop, options.output, plan_.may_be_lost.count > 0 && plan_.may_be_lost.first == 0),
         supervisor_(places_of(plan_), {.follow = options.elastic ? kElasticFollow : kFollow,
                                        .rank_0_reports = options.rank_0_reports,
-                                       .replaces = plan_.elastic && plan_.elastic->replaces}) {}
+                                       .replaces = plan_.elastic && plan_.elastic->replaces}),
+        register_(std::move(own_register)) {}
 
   Result<Ending> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);
 
@@ -124,6 +127,7 @@ class RunningJob final : public RankListener {
  private:
   Status start_store();
   Status start_register();
+  void read_register();
   Status start_hosts(std::vector<std::optional<Guard>> guards);
   Status wait_until_done();
   void tell(const protocol::JobEvent& event);
@@ -147,7 +151,7 @@ class RunningJob final : public RankListener {
   SignalReader* signals_ = nullptr;
   std::vector<std::unique_ptr<HostRanks>> hosts_;
   std::unique_ptr<transport::StoreServer> store_;
-  std::unique_ptr<JobRegister> register_;  ///< of an elastic job that has its own
+  std::unique_ptr<JobRegister> register_;
   std::optional<protocol::JobDone> done_;
   std::vector<std::string> lost_;  ///< ranks without which the job went on
   int refusals_ = 0;
@@ -260,22 +264,31 @@ Status RunningJob::start_store() {
 Status RunningJob::start_register() {
   const std::string name = random_job_name();
   std::string address = plan_.elastic->register_address;
-  if (address.empty()) {
-    STORMO_ASSIGN_OR_RETURN(register_,
-                            JobRegister::start({.job = name,
-                                                .host = plan_.address,
-                                                .ports = plan_.hosts.front().ports,
-                                                .secret = plan_.hosts.front().secret,
-                                                .on_event = [this](const std::string& line) {
-                                                  loop_.post([this, line] { refused(line); });
-                                                }}));
-    address = register_->address();
+  if (register_ != nullptr) {
+    STORMO_ASSIGN_OR_RETURN(const std::string acceptor,
+                            register_->serve({.job = name,
+                                              .host = plan_.address,
+                                              .ports = plan_.hosts.front().ports,
+                                              .secret = plan_.hosts.front().secret}));
+    STORMO_RETURN_IF_ERROR(
+        loop_.watch_readable(register_->descriptor(), [this] { read_register(); }));
+    address = "quorum://" + acceptor;
   }
   for (HostJob& h : plan_.hosts) {
     h.name = name;
     h.register_address = address;
   }
   return {};
+}
+
+void RunningJob::read_register() {
+  const std::vector<std::string> lines = register_->lines();
+  for (const std::string& line : lines) refused(line);
+  if (!lines.empty()) return;
+  loop_.forget(register_->descriptor());
+  output_.message(
+      "the process of the register of members has ended: the job goes on, but not "
+      "after the loss of a rank");
 }
 
 Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
@@ -367,6 +380,7 @@ void RunningJob::end() {
   hosts_.clear();
   if (loaded_ != nullptr) loaded_->end();
   store_.reset();
+  if (register_ != nullptr) loop_.forget(register_->descriptor());
   register_.reset();
   // Refusals that other threads have posted but this one has not yet shown.
   (void)loop_.run_once(Deadline::at(clock_.now()));
@@ -381,14 +395,20 @@ Result<Ending> run_job(const LaunchOptions& options) {
   STORMO_ASSIGN_OR_RETURN(const auto signals, SignalReader::create());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
-  // The guards are forks: made while this process has one thread.
+  // The guards, and the register, are forks: made while this process has one thread.
   std::vector<std::optional<Guard>> guards(plan.hosts.size());
   for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
     if (!plan.shells[i].empty()) continue;
     STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
     guards[i].emplace(std::move(guard));
   }
-  RunningJob job(*loop, *orphans, std::move(plan), options);
+  std::unique_ptr<JobRegister> own_register;
+  if (plan.elastic && plan.elastic->register_address.empty()) {
+    const auto here = std::ranges::find_if(guards, [](const auto& g) { return g.has_value(); });
+    STORMO_ASSIGN_OR_RETURN(own_register,
+                            JobRegister::start(here == guards.end() ? 0 : (*here)->group()));
+  }
+  RunningJob job(*loop, *orphans, std::move(plan), options, std::move(own_register));
   return job.run(std::move(guards), *signals);
 }
 

@@ -196,13 +196,22 @@ void RemoteHost::lose(std::string_view reason) {
   lost_ = true;
   answers_by_ = TimePoint::max();
   loop_.forget(output_.get());
+  order_end();
   requests_.reset();
   input_.reset();
   listener_.on_host_lost(cross_rank_, reason);
 }
 
+// Without it the agent of an elastic job takes the end of its input for the loss of the launcher.
+void RemoteHost::order_end() {
+  if (requests_ == nullptr) return;
+  requests_->push(
+      transport::frame(transport::encode(AgentOrder{.task = AgentTask::kEnd, .value = 1})));
+}
+
 void RemoteHost::end(Deadline by) {
   // The end of its input makes the agent end its ranks, then itself.
+  order_end();
   requests_.reset();
   input_.reset();
   while (output_.valid() && !lost_ && !by.expired()) {

@@ -39,6 +39,7 @@ class RemoteHost final : public HostRanks {
   void read_errors();
   void take(const Frame& frame);
   void lose(std::string_view reason);
+  void order_end();
   std::string how_it_ended();
   bool owns(Rank rank) const { return rank >= first_rank_ && rank < first_rank_ + local_size_; }
 

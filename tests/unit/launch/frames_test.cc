@@ -78,7 +78,7 @@ TEST(Orders, RoundTripAndBounds) {
   EXPECT_EQ(*read(start), start);
   for (const int bad : {-1, 0, 65, 900}) EXPECT_FALSE(read({.value = bad}).ok()) << bad;
   EXPECT_FALSE(read({.task = AgentTask::kStart, .value = 0}).ok());
-  EXPECT_FALSE(read({.task = static_cast<AgentTask>(3), .value = 1}).ok());
+  EXPECT_FALSE(read({.task = static_cast<AgentTask>(4), .value = 1}).ok());
 }
 
 TEST(LineSplitter, CutsAtNewlinesOnly) {
