@@ -32,12 +32,38 @@ class ElasticHosts(HostsTest, ElasticTest):
         job.until_step(STEPS_AFTER)
         lost = [ranks_of(job.process)[rank] for rank in (2, 3)]
         agents = [pid for pid in children_of(job.process.pid) if set(lost) <= set(children_of(pid))]
-        for pid in (*agents, *lost):  # the launcher's shell to it, and all that it has started
+        started = [pid for agent in agents for pid in children_of(agent)]
+        for pid in (*agents, *started):  # the launcher's shell to it, and all that it has started
             with contextlib.suppress(ProcessLookupError):  # they end with the agent
                 os.kill(pid, signal.SIGKILL)
         job.until_ranks(2)
         steps, err = job.stop()
         self.assertIn(f"{self.name}-2", err)
+        self.assert_as_one_process(job, steps)
+
+    def test_the_launcher_is_lost(self):
+        job = self.job()
+        job.until_step(STEPS_AFTER)
+        job.kill_launcher()
+        job.until_step(job.step + STEPS_AFTER)
+        for left, victim in ((3, 3), (2, 0)):  # a majority of the register is on the two hosts
+            job.send(victim, signal.SIGKILL)
+            job.until_ranks(left)
+        steps = job.stop_rank(2)
+        self.assert_as_one_process(job, steps)
+
+    def test_an_agent_is_lost(self):
+        job = self.job()
+        job.until_step(STEPS_AFTER)
+        there = [ranks_of(job.process)[rank] for rank in (2, 3)]
+        for pid in [pid for pid in children_of(job.process.pid) if set(there) <= set(children_of(pid))]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        job.until_step(job.step + 2 * STEPS_AFTER)
+        steps, err = job.stop()
+        self.assertEqual(job.epochs, [], "its ranks were lost")
+        self.assertIn(f"{self.name}-2", err)
+        self.assertEqual(len(list(self.folder.glob(f"run/rank-{self.name}-2-*.err"))), 2)
         self.assert_as_one_process(job, steps)
 
 
