@@ -1,4 +1,4 @@
-"""Elastic training on two hosts, which are network namespaces: ranks, and a whole host, are lost.
+"""Elastic training on two hosts and on three, which are network namespaces: ranks, whole hosts and the launcher are lost.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
@@ -12,11 +12,33 @@ from hosts_cli import HostsTest
 from train_cli import children_of, main, ranks_of
 
 
-class ElasticHosts(HostsTest, ElasticTest):
+class ElasticHostsTest(HostsTest, ElasticTest):
+    RANKS = 2  # on each host
+
     def job(self, *words):
-        return Job(self, None, "-H", f"{self.name}-1:2,{self.name}-2:2", "--interface", f"{self.name}br,eth0",
+        hosts = ",".join(f"{self.name}-{host}:{self.RANKS}" for host in range(1, self.COUNT + 1))
+        return Job(self, None, "-H", hosts, "--interface", f"{self.name}br,eth0",
                    "--remote-shell", f"{self.on_host} {{host}}", *words)
 
+    @staticmethod
+    def agents(job, *ranks):
+        """The launcher's shell to the host of these ranks, and its agent."""
+        there = {ranks_of(job.process)[rank] for rank in ranks}
+        return [pid for pid in children_of(job.process.pid) if there <= set(children_of(pid))]
+
+    @staticmethod
+    def kill(processes):
+        for pid in processes:
+            with contextlib.suppress(ProcessLookupError):  # some end with others
+                os.kill(pid, signal.SIGKILL)
+
+    def kill_host(self, job, *ranks):
+        """All of the job that runs there."""
+        agents = self.agents(job, *ranks)
+        self.kill([*agents, *(pid for agent in agents for pid in children_of(agent))])
+
+
+class ElasticHosts(ElasticHostsTest):
     def test_a_rank_of_each_host_may_be_killed(self):
         for victim in (0, 3):
             with self.subTest(victim=victim):
@@ -30,12 +52,7 @@ class ElasticHosts(HostsTest, ElasticTest):
     def test_a_host_is_lost(self):
         job = self.job()
         job.until_step(STEPS_AFTER)
-        lost = [ranks_of(job.process)[rank] for rank in (2, 3)]
-        agents = [pid for pid in children_of(job.process.pid) if set(lost) <= set(children_of(pid))]
-        started = [pid for agent in agents for pid in children_of(agent)]
-        for pid in (*agents, *started):  # the launcher's shell to it, and all that it has started
-            with contextlib.suppress(ProcessLookupError):  # they end with the agent
-                os.kill(pid, signal.SIGKILL)
+        self.kill_host(job, 2, 3)
         job.until_ranks(2)
         steps, err = job.stop()
         self.assertIn(f"{self.name}-2", err)
@@ -55,15 +72,29 @@ class ElasticHosts(HostsTest, ElasticTest):
     def test_an_agent_is_lost(self):
         job = self.job()
         job.until_step(STEPS_AFTER)
-        there = [ranks_of(job.process)[rank] for rank in (2, 3)]
-        for pid in [pid for pid in children_of(job.process.pid) if set(there) <= set(children_of(pid))]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.kill(self.agents(job, 2, 3))
         job.until_step(job.step + 2 * STEPS_AFTER)
         steps, err = job.stop()
         self.assertEqual(job.epochs, [], "its ranks were lost")
         self.assertIn(f"{self.name}-2", err)
         self.assertEqual(len(list(self.folder.glob(f"run/rank-{self.name}-2-*.err"))), 2)
+        self.assert_as_one_process(job, steps)
+
+
+class ElasticThreeHosts(ElasticHostsTest):
+    COUNT = 3
+    RANKS = 1
+
+    def test_a_host_of_the_register_and_the_launcher_are_lost(self):
+        job = self.job()
+        job.until_step(STEPS_AFTER)
+        self.kill_host(job, 0)
+        job.until_ranks(2)
+        job.kill_launcher()
+        job.until_step(job.step + STEPS_AFTER)
+        job.send(1, signal.SIGKILL)  # what is left of the register has to say so
+        job.until_ranks(1)
+        steps = job.stop_rank(2)
         self.assert_as_one_process(job, steps)
 
 
