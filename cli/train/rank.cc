@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -72,6 +73,32 @@ std::optional<train::ElasticPlace> elastic_place(const train::Recipe& recipe,
                                  std::chrono::duration<double>(recipe.elastic.silence_s))};
 }
 
+/// A rank of an elastic job goes on without its launcher, unless that is not wanted.
+std::shared_ptr<launch::Outliving> outlive(const TrainRun& run) {
+  const std::string wanted = launch::process_environment()(launch::kOutlivesVariable).value_or("1");
+  if (wanted == "0") return nullptr;
+  if (wanted != "1") {
+    throw_if_error(invalid_argument(
+        fmt::format("{} is '{}': use 0 or 1", launch::kOutlivesVariable, message_text(wanted))));
+  }
+  const transport::Rendezvous& place = run.elastic->place;
+  const std::string& folder = run.parsed.recipe.train.checkpoint.directory;
+  const std::string output = fmt::format("{}{}rank-{}-{}", folder, folder.empty() ? "" : "/",
+                                         place.host, place.local_rank);
+  auto begun = launch::Outliving::begin(
+      {.output = output, .on_orphaned = [who = run.elastic->identity(), output] {
+         std::cerr << fmt::format(
+             "{}: warning: the launcher has ended, or its connection to this host. Training goes "
+             "on; no rank is started again. Output goes on in {}.out and {}.err. To end the run: "
+             "kill -TERM {} here\n",
+             who, output, output, ::getpid());
+       }});
+  if (begun.ok()) return *std::move(begun);
+  std::cerr << fmt::format("{}: warning: this rank ends with the launcher: {}\n",
+                           run.elastic->identity(), message_text(begun.status().message()));
+  return nullptr;
+}
+
 /// Whether this process begins the run. It evaluates, saves and reports.
 bool begins_run(const TrainRun& run, const World& world) {
   if (run.elastic && run.elastic->joins_later()) return false;
@@ -96,6 +123,7 @@ World enter_world(TrainRun& run) {
   const std::string engine = in_session ? "stormo" : run.words.engine;
   if (!in_session) run.elastic = elastic_place(run.parsed.recipe, place);
   if (run.elastic) {
+    run.outliving = outlive(run);
     auto first = train::first_world(*run.elastic).take_or_throw();
     run.epochs = first.get();
     return stormo::init(std::move(first), threads);

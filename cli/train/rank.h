@@ -7,6 +7,7 @@
 #include <cli/train/arguments.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/launch/process/outlive.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/train/elastic/elastic_session.h>
 #include <stormo/train/prepare/recipe_task.h>
@@ -34,6 +35,7 @@ struct TrainRun {
   /// In an elastic job, once it is known, and the world of all of its epochs.
   std::optional<train::ElasticPlace> elastic = {};
   comm::EpochWorld* epochs = nullptr;
+  std::shared_ptr<launch::Outliving> outliving = {};  ///< of a rank that does without its launcher
   std::string earlier{};  ///< newest checkpoint of an earlier run, which --overwrite removes
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <stormo/base/wait_until.h>
 #include <stormo/membership/elastic_record.h>
+#include <stormo/membership/member_address.h>
 #include <stormo/membership/member_links.h>
 
 #include <atomic>
@@ -26,6 +27,12 @@ using protocol::ElasticRecord;
 constexpr Duration kRegisterTime = std::chrono::seconds(1);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
+
+/// Members, each with the address of its links alone.
+std::vector<protocol::ElasticEntry> reached_by_links(std::vector<protocol::ElasticEntry> members) {
+  for (protocol::ElasticEntry& m : members) m.address = parse_member_address(m.address).links;
+  return members;
+}
 
 /// A thread that does one thing after the other.
 class Chores {
@@ -76,7 +83,9 @@ class ThreadedDriver final : public ElasticDriver {
   explicit ThreadedDriver(Options options) : options_(std::move(options)) {}
   Status open();
 
-  std::string address() const override { return transport::to_string(links_->address()); }
+  std::string address() const override {
+    return to_text({transport::to_string(links_->address()), options_.store});
+  }
   Status write_first(const ElasticRecord& record, Deadline by) override;
   void begin(protocol::ElasticOptions options) override;
   void tell(const protocol::ElasticInput& input) override;
@@ -164,7 +173,7 @@ void ThreadedDriver::handle(const protocol::ElasticInput& input, TimePoint at) {
   const ElasticRecord& record = member_->record();
   if (record.epoch != linked_) {
     linked_ = record.epoch;
-    links_->set_peers(record.members);
+    links_->set_peers(reached_by_links(record.members));
   }
   for (ElasticAction& action : actions) follow(action);
   if (member_->wakes_at() < wakes) links_->wake();

@@ -34,6 +34,7 @@ class ElasticDriver {
     transport::HostPort listen;  ///< where others reach this member; port 0: any of `ports`
     transport::PortRange ports;
     transport::Secret secret;
+    std::string store;  ///< address of the Store that this process serves
     /// The group of this epoch is to fail: whoever waits in it returns. On a thread of the driver.
     std::function<void(Epoch)> abort;
     /// Ends this process at once: its main thread does not come back. On a thread of the driver.
@@ -45,6 +46,7 @@ class ElasticDriver {
   static Result<std::unique_ptr<ElasticDriver>> open(Options options);
   virtual ~ElasticDriver() = default;  ///< ends the threads and the connections
 
+  /// Text of a MemberAddress.
   virtual std::string address() const = 0;
   /// By whoever makes the job's first record, before any member begins. Blocks. kInvalidArgument
   /// when there is a record already.

@@ -5,10 +5,12 @@ Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import os
+import pathlib
 import re
 import signal
+import time
 
-from train_cli import TrainTest, ranks_of
+from train_cli import DEADLINE_S, TrainTest, children_of, if_there, ranks_of
 
 STEPS_AFTER = 20  # that show that a job trains
 MANY = 1_000_000  # steps: the test ends the run
@@ -17,21 +19,44 @@ MANY = 1_000_000  # steps: the test ends the run
 class Job:
     """A running elastic job, read record by record."""
 
-    def __init__(self, test, ranks, *words, environment=None):
+    def __init__(self, test, ranks, *words, **options):
         self.test = test
         here = () if ranks is None else ("-n", str(ranks))  # else `words` say where
         self.process = test.start("mlp.toml", *here, "--json", "precision=float64", "elastic.enabled=true",
-                                  f"train.steps={MANY}", *words, environment=environment)
+                                  f"train.steps={MANY}", *words, **options)
         self.records = []
         self.losses = {}
         self.step = 0
         self.epochs = []  # (number, ranks, step)
+        self.unread = 0  # lines that may be lost with the launcher
+        self.left = {}  # what a killed launcher leaves: the ranks, by number
+        self.processes = []  # and all of its processes
+        self.outputs = {}  # files of its ranks -> how far they were read
+
+    def line(self):
+        if not self.left:
+            line = self.process.stdout.readline()
+            if not line:
+                raise AssertionError(f"the job ended: {self.process.wait()}\n{self.process.stderr.read()}")
+            return line
+        by = time.monotonic() + DEADLINE_S
+        while time.monotonic() < by:
+            for path in self.test.folder.glob("run/rank-*.out"):
+                begin = self.outputs.get(path, 0)
+                line, end, _ = path.read_bytes()[begin:].partition(b"\n")
+                if not end:
+                    continue
+                self.outputs[path] = begin + len(line) + 1
+                if begin > 0 or line.startswith(b'{"event"'):  # else the launcher has read the beginning of it
+                    return line.decode()
+            time.sleep(0.01)
+        raise AssertionError("the ranks have said nothing more:\n" + "\n".join(
+            path.read_text() for path in self.test.folder.glob("run/rank-*.err")))
 
     def read(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise AssertionError(f"the job ended: {self.process.wait()}\n{self.process.stderr.read()}")
-        record = json.loads(line)
+        self.note(json.loads(self.line()))
+
+    def note(self, record):
         self.records.append(record)
         if record["event"] == "step":
             self.test.assertEqual(self.losses.setdefault(record["step"], record["loss"]), record["loss"],
@@ -56,7 +81,38 @@ class Job:
         self.until_step(self.epochs[-1][2] + STEPS_AFTER)
 
     def send(self, rank, number):
-        os.kill(ranks_of(self.process)[rank], number)
+        os.kill((self.left or ranks_of(self.process))[rank], number)
+
+    def kill_launcher(self):
+        """From now on its ranks are looked for among what it has left."""
+        left, self.processes = ranks_of(self.process), list(children_of(self.process.pid))
+        self.process.kill()
+        for line in self.process.stdout:  # what it had written
+            if line.endswith("\n"):
+                self.note(json.loads(line))
+        self.process.wait()
+        self.left = left
+        self.unread = 100
+
+    def stop_rank(self, rank):
+        """By a person's signal to a rank of a job without launcher. Returns the last step."""
+        self.send(rank, signal.SIGTERM)
+        self.until(lambda: self.records[-1]["event"] == "end")
+        self.until_gone()
+        return self.records[-1]["steps"]
+
+    def until_gone(self):
+        """Until nothing is left of a job whose launcher was killed."""
+        by = time.monotonic() + DEADLINE_S
+        while any(self.lives(pid) for pid in self.processes):
+            self.test.assertLess(time.monotonic(), by, f"processes are left: {self.processes}")
+            time.sleep(0.01)
+
+    @staticmethod
+    def lives(pid):
+        """A zombie that nobody waits for does not."""
+        state = if_there(pathlib.Path(f"/proc/{pid}/stat").read_text, "")
+        return state != "" and state.rpartition(")")[2].split()[0] != "Z"
 
     def stop(self):
         """By a scheduler's signal. Returns the last step, and stderr."""
@@ -76,6 +132,6 @@ class ElasticTest(TrainTest):
                            "checkpoint.directory=one", "--overwrite")
         self.assertEqual(done.returncode, 0, done.stderr)
         expected = {r["step"]: r["loss"] for r in map(json.loads, done.stdout.splitlines()) if r["event"] == "step"}
-        self.assertGreater(len(job.losses), steps - 2 - 2 * len(job.epochs), "steps without a report")
+        self.assertGreater(len(job.losses), steps - 2 - 2 * len(job.epochs) - job.unread, "steps without a report")
         for step, loss in job.losses.items():
             self.assertAlmostEqual(loss, expected[step], delta=1e-9 * max(1, abs(expected[step])), msg=f"step {step}")

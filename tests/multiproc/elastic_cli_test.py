@@ -24,13 +24,15 @@ class Elastic(ElasticTest):
                 self.assert_as_one_process(job, steps)
 
     def test_a_stopped_rank_is_replaced(self):
-        job = Job(self, 3, "elastic.silence=1")
-        job.until_step(STEPS_AFTER)
-        job.send(1, signal.SIGSTOP)
-        job.until_ranks(3)
-        steps, err = job.stop()
-        self.assertIn("killed by signal 9", err)
-        self.assert_as_one_process(job, steps)
+        for victim in (1, 0):  # the others meet at rank 0
+            with self.subTest(victim=victim):
+                job = Job(self, 3, "elastic.silence=1", f"checkpoint.directory=stopped{victim}")
+                job.until_step(STEPS_AFTER)
+                job.send(victim, signal.SIGSTOP)
+                job.until_ranks(3)
+                steps, err = job.stop()
+                self.assertIn("killed by signal 9", err)
+                self.assert_as_one_process(job, steps)
 
     def test_a_short_pause_changes_nothing(self):
         job = Job(self, 3)
@@ -89,6 +91,29 @@ class Elastic(ElasticTest):
         again.until_step(first + STEPS_AFTER)
         self.assertGreater(first, STEPS_AFTER)
         again.stop()
+
+    def test_the_launcher_is_killed(self):
+        temporary = self.folder / "tmp"
+        temporary.mkdir()
+        job = Job(self, 3, environment={"TMPDIR": str(temporary)})
+        job.until_step(STEPS_AFTER)
+        job.kill_launcher()
+        job.until_step(job.step + STEPS_AFTER)
+        for left, victim in ((2, 1), (1, 0)):  # the register and the groups do without it, too
+            job.send(victim, signal.SIGKILL)
+            job.until_ranks(left)
+        steps = job.stop_rank(2)
+        self.assertIn("the launcher has ended", next(self.folder.glob("run/rank-*-2.err")).read_text())
+        self.assertTrue((self.folder / "run/latest").exists(), "it has saved nothing at its end")
+        self.assertEqual(list(temporary.iterdir()), [])
+        self.assert_as_one_process(job, steps)
+
+    def test_ranks_that_are_to_end_with_the_launcher(self):
+        job = Job(self, 2, environment={"STORMO_OUTLIVES_LAUNCHER": "0"})
+        job.until_step(STEPS_AFTER)
+        job.kill_launcher()
+        job.until_gone()
+        self.assertEqual(list(self.folder.glob("run/rank-*")), [])
 
     def test_the_end_is_that_of_every_run(self):
         done = self.stormo("train", "mlp.toml", "-n", "2", "--json", "elastic.enabled=true")

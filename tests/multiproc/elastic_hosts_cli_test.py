@@ -1,53 +1,44 @@
-"""Elastic training on two hosts, which are network namespaces: ranks, and a whole host, are lost.
+"""Elastic training on two hosts and on three, which are network namespaces: ranks, whole hosts and the launcher are lost.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
 import contextlib
-import ctypes
-import json
 import os
-import shutil
 import signal
-import socket
-import subprocess
-import threading
-import time
-import unittest
 
 from elastic_cli import STEPS_AFTER, ElasticTest, Job
 from hosts_cli import HostsTest
 from train_cli import children_of, main, ranks_of
 
-# Commands with the name of the hosts, and how a line and a port are to be.
-HOST = ("ip link set {0}v2 {1}",)
-HOST_OF_RANK_0 = ("ip link set {0}v1 {1}",)
-EACH_FROM_THE_OTHER = ("bridge link set dev {0}v1 isolated {2}", "bridge link set dev {0}v2 isolated {2}")
 
-PTRACE_SEIZE, PTRACE_INTERRUPT, ALL_CHILDREN = 0x4206, 0x4207, 0x40000000
+class ElasticHostsTest(HostsTest, ElasticTest):
+    RANKS = 2  # on each host
+
+    def job(self, *words, **options):
+        hosts = ",".join(f"{self.name}-{host}:{self.RANKS}" for host in range(1, self.COUNT + 1))
+        return Job(self, None, "-H", hosts, "--interface", f"{self.name}br,eth0",
+                   "--remote-shell", f"{self.on_host} {{host}}", *words, **options)
+
+    @staticmethod
+    def agents(job, *ranks):
+        """The launcher's shell to the host of these ranks, and its agent."""
+        there = {ranks_of(job.process)[rank] for rank in ranks}
+        return [pid for pid in children_of(job.process.pid) if there <= set(children_of(pid))]
+
+    @staticmethod
+    def kill(processes):
+        for pid in processes:
+            with contextlib.suppress(ProcessLookupError):  # some end with others
+                os.kill(pid, signal.SIGKILL)
+
+    def kill_host(self, job, *ranks):
+        """All of the job that runs there."""
+        agents = self.agents(job, *ranks)
+        self.kill([*agents, *(pid for agent in agents for pid in children_of(agent))])
 
 
-def wedge(pid):
-    """Stops the main thread of a process for ever, and no other one, as a debugger can."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
-        if libc.ptrace(request, pid, None, None) != 0:
-            raise unittest.SkipTest(f"machine: no ptrace: {os.strerror(ctypes.get_errno())}")
-
-    def see_it_end():  # else its parent would not
-        while os.WIFSTOPPED(os.waitpid(pid, ALL_CHILDREN)[1]):
-            pass
-
-    threading.Thread(target=see_it_end, daemon=True).start()
-
-
-class ElasticHosts(HostsTest, ElasticTest):
-    def job(self, *words, ranks=2, environment=None):
-        """So many on each host."""
-        return Job(self, None, "-H", f"{self.name}-1:{ranks},{self.name}-2:{ranks}", "--interface",
-                   f"{self.name}br,eth0", "--remote-shell", f"{self.on_host} {{host}}", *words,
-                   environment=environment)
-
+class ElasticHosts(ElasticHostsTest):
     def test_a_rank_of_each_host_may_be_killed(self):
         for victim in (0, 3):
             with self.subTest(victim=victim):
@@ -61,93 +52,50 @@ class ElasticHosts(HostsTest, ElasticTest):
     def test_a_host_is_lost(self):
         job = self.job()
         job.until_step(STEPS_AFTER)
-        lost = [ranks_of(job.process)[rank] for rank in (2, 3)]
-        agents = [pid for pid in children_of(job.process.pid) if set(lost) <= set(children_of(pid))]
-        for pid in (*agents, *lost):  # the launcher's shell to it, and all that it has started
-            with contextlib.suppress(ProcessLookupError):  # they end with the agent
-                os.kill(pid, signal.SIGKILL)
+        self.kill_host(job, 2, 3)
         job.until_ranks(2)
         steps, err = job.stop()
         self.assertIn(f"{self.name}-2", err)
         self.assert_as_one_process(job, steps)
 
-    def test_a_rank_that_computes_for_ever_is_replaced(self):
-        """Nobody beside it ends it. Its other threads live, and see that the job goes on without it."""
-        job = self.job(ranks=1, environment={"STORMO_STALL_TIMEOUT": "2"})
+    def test_the_launcher_is_lost(self):
+        job = self.job()
         job.until_step(STEPS_AFTER)
-        wedge(ranks_of(job.process)[1])
-        job.until_ranks(1)
-        job.until_ranks(2)
+        job.kill_launcher()
+        job.until_step(job.step + STEPS_AFTER)
+        for left, victim in ((3, 3), (2, 0)):  # a majority of the register is on the two hosts
+            job.send(victim, signal.SIGKILL)
+            job.until_ranks(left)
+        steps = job.stop_rank(2)
+        self.assert_as_one_process(job, steps)
+
+    def test_an_agent_is_lost(self):
+        job = self.job()
+        job.until_step(STEPS_AFTER)
+        self.kill(self.agents(job, 2, 3))
+        job.until_step(job.step + 2 * STEPS_AFTER)
         steps, err = job.stop()
-        self.assertIn("does not come to an end", err)
+        self.assertEqual(job.epochs, [], "its ranks were lost")
+        self.assertIn(f"{self.name}-2", err)
+        self.assertEqual(len(list(self.folder.glob(f"run/rank-{self.name}-2-*.err"))), 2)
         self.assert_as_one_process(job, steps)
 
-    def test_a_cut_line_leaves_one_lineage(self):
-        """Who reaches the register, which the launcher has, goes on. The other side comes back, and changes nothing."""
-        self.assert_one_lineage(HOST)
 
-    def test_rank_0_is_cut_off(self):
-        """It lets go of the folder of checkpoints, although nobody can tell it that others go on."""
-        self.assert_one_lineage(HOST_OF_RANK_0)
+class ElasticThreeHosts(ElasticHostsTest):
+    COUNT = 3
+    RANKS = 1
 
-    def test_two_halves_that_do_not_hear_each_other_leave_one_lineage(self):
-        """Both reach the register, and want to go on."""
-        self.assert_one_lineage(EACH_FROM_THE_OTHER)
-
-    def test_a_cut_line_leaves_one_lineage_with_the_register_of_a_site(self):
-        if shutil.which("etcd") is None:
-            self.skipTest("set-up: no etcd in PATH; ./check gets it")
-        self.assert_one_lineage(HOST_OF_RANK_0, f"elastic.register=etcd://{self.start_etcd()}")
-
-    def assert_one_lineage(self, cut, *words):
-        job = self.job("checkpoint.directory=cut", "checkpoint.every=10", *words)
+    def test_a_host_of_the_register_and_the_launcher_are_lost(self):
+        job = self.job()
         job.until_step(STEPS_AFTER)
-        self.call(*(command.format(self.name, "down", "on") for command in cut))
+        self.kill_host(job, 0)
         job.until_ranks(2)
-        self.call(*(command.format(self.name, "up", "off") for command in cut))
-        job.until_ranks(4)
-        steps, _ = job.stop()
+        job.kill_launcher()
+        job.until_step(job.step + STEPS_AFTER)
+        job.send(1, signal.SIGKILL)  # what is left of the register has to say so
+        job.until_ranks(1)
+        steps = job.stop_rank(2)
         self.assert_as_one_process(job, steps)
-        self.assertEqual(self.stormo("checkpoint", "verify", "cut").returncode, 0)
-        self.assert_goes_on_as_one_process("cut", steps)
-
-    def start_etcd(self):
-        """One member, which both hosts reach; its address."""
-        text = subprocess.run(["ip", "-j", "-4", "address", "show", f"{self.name}br"], capture_output=True, text=True,
-                              check=True).stdout
-        host = json.loads(text)[0]["addr_info"][0]["local"]
-        with socket.socket() as one, socket.socket() as two:
-            one.bind((host, 0))
-            two.bind(("127.0.0.1", 0))
-            client, peer = (f"http://{h}:{p}" for h, p in (one.getsockname(), two.getsockname()))
-        etcd = subprocess.Popen(
-            ["etcd", "--data-dir", self.folder / "etcd", "--listen-client-urls", client, "--advertise-client-urls", client,
-             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(etcd.wait)
-        self.addCleanup(etcd.kill)
-        address = client.removeprefix("http://")
-        host, port = address.split(":")
-        for _ in range(100):
-            with contextlib.suppress(ConnectionRefusedError), socket.create_connection((host, port), 10):
-                return address
-            time.sleep(0.1)
-        raise AssertionError("etcd does not answer")
-
-    def call(self, *commands):
-        for command in commands:
-            subprocess.run(command.split(), check=True)
-
-    def assert_goes_on_as_one_process(self, folder, steps):
-        """What was published last is the state of a run without faults: so are its next steps."""
-        again, one = (self.stormo("train", "mlp.toml", "--json", "precision=float64", f"train.steps={steps + 10}",
-                                  f"checkpoint.directory={where}", option) for where, option in
-                      ((folder, "--resume"), ("one", "--overwrite")))
-        losses = [{r["step"]: r["loss"] for r in map(json.loads, done.stdout.splitlines()) if r["event"] == "step"}
-                  for done in (again, one)]
-        self.assertIn(steps + 10, losses[0], again.stderr)
-        for step, loss in losses[0].items():
-            self.assertAlmostEqual(loss, losses[1][step], delta=1e-9 * max(1, abs(loss)), msg=f"step {step}")
 
 
 if __name__ == "__main__":

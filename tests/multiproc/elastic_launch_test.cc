@@ -127,6 +127,28 @@ TEST(ElasticRun, TheRegisterOfAJobIsOnLoopbackAndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST(ElasticRun, OnThreeHostsTheRegisterHasThreePartsAndLeavesNothing) {
+  const TemporaryFolder folder = TemporaryFolder::create("elastic-launch").take_or_throw();
+  const FakeShell shell(kRunHere);
+  const Words three{"3", "hosts=alpha:1,beta:1,gamma:1", "shell=" + shell.script()};
+  for (const Words& where : {three, on_two_hosts(shell)}) {  // the third is the launcher's
+    const Outcome o = run_to_end(elastic(where, "place"), {"TMPDIR=" + folder.path().string()});
+    EXPECT_EQ(o.status, 0) << o.err;
+    static const std::regex line(
+        "register quorum://127\\.0\\.0\\.1:\\d+(,127\\.0\\.0\\.1:\\d+){2}, ");
+    EXPECT_TRUE(std::regex_search(o.out, line)) << o.out;
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  }
+}
+
+TEST(ElasticRun, AHostThatCannotHaveItsPartOfTheRegisterEndsTheStart) {
+  const FakeShell shell("[ $1 != beta ] || exit 9\n" + std::string(kRunHere));
+  Process job(elastic(on_two_hosts(shell), "wait"));
+  EXPECT_EQ(job.wait(), 99) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("host beta, which has a part of the job's register"));
+  EXPECT_TRUE(job.wait_until_all_gone(kGenerous));
+}
+
 TEST(ElasticRun, TheRegisterOfTheSiteIsPassedOn) {
   const Outcome o = run_to_end(elastic({"2", "register=etcd://10.0.0.1/training"}, "place"));
   EXPECT_EQ(o.status, 0) << o.err;

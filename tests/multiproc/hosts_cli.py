@@ -1,4 +1,4 @@
-"""Two hosts, which are network namespaces, for tests of the built program.
+"""Two hosts or more, which are network namespaces, for tests of the built program.
 
 Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
@@ -14,13 +14,14 @@ HOSTS = REPOSITORY / "tools/hosts"
 
 class HostsTest(TrainTest):
     RATE = ""  # of the line between the hosts
+    COUNT = 2  # of hosts
 
     @classmethod
     def setUpClass(cls):
         if os.geteuid() != 0:
             raise unittest.SkipTest("root: network namespaces need root")
         cls.name = f"s{os.getpid() % 1000000}"
-        up = subprocess.run([HOSTS, "up", "2", "--name", cls.name, *(("--rate", cls.RATE) if cls.RATE else ())], capture_output=True, text=True)
+        up = subprocess.run([HOSTS, "up", str(cls.COUNT), "--name", cls.name, *(("--rate", cls.RATE) if cls.RATE else ())], capture_output=True, text=True)
         if up.returncode != 0:
             raise unittest.SkipTest(f"root: cannot make network namespaces: {up.stderr}")
         cls.addClassCleanup(subprocess.run, [HOSTS, "down", "--name", cls.name], check=True)

@@ -9,6 +9,7 @@
 #include <map>
 
 #include <stormo/base/units.h>
+#include <stormo/launch/job/register_hosts.h>
 
 namespace stormo::cli {
 namespace {
@@ -171,26 +172,26 @@ std::vector<ClusterFinding> findings(const Cluster& c) {
   return out;
 }
 
-// The launcher starts and ends all that runs, and has the register.
+// One of three may be lost.
 Losses losses_of(const std::vector<std::string>& hosts, std::optional<int> launcher) {
-  const std::string own =
-      launcher ? hosts[static_cast<std::size_t>(*launcher)] : std::string(kLauncherHost);
-  Losses out{.acceptors = {own}, .end_job = {own}};
+  Losses out;
+  for (const int host : launch::register_hosts(static_cast<int>(hosts.size()), launcher)) {
+    out.acceptors.push_back(host == launch::kLauncherHost ? std::string(kLauncherHost)
+                                                          : hosts[static_cast<std::size_t>(host)]);
+  }
+  if (out.acceptors.size() == 1) out.end_job = out.acceptors;
   if (hosts.size() == 1 && !launcher) out.end_job.insert(out.end_job.begin(), hosts.front());
   return out;
 }
 
 std::string to_text(const Losses& losses, const std::vector<std::string>& hosts) {
-  std::vector<std::string> others;
-  for (const std::string& h : hosts)
-    if (std::ranges::find(losses.end_job, h) == losses.end_job.end()) others.push_back(h);
-  std::string text =
+  if (losses.end_job.empty()) return "any one host may be lost, also that of the launcher";
+  const std::string text =
       fmt::format("the loss of {} ends the job", fmt::join(losses.end_job, " or of "));
-  if (others.empty()) return text;
-  if (others.size() == 1) return fmt::format("{} may be lost; {}", others.front(), text);
-  return fmt::format(
-      "any one host {}may be lost; {}",
-      others.size() < hosts.size() ? fmt::format("of {} ", fmt::join(others, ", ")) : "", text);
+  const auto other = std::ranges::find_if(hosts, [&](const std::string& h) {
+    return std::ranges::find(losses.end_job, h) == losses.end_job.end();
+  });
+  return other == hosts.end() ? text : fmt::format("{} may be lost; {}", *other, text);
 }
 
 }  // namespace stormo::cli

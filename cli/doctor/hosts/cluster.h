@@ -76,7 +76,7 @@ struct Losses {
 inline constexpr std::string_view kLauncherHost = "the launcher's host";
 /// `launcher`: position of its host; empty: it is another one.
 Losses losses_of(const std::vector<std::string>& hosts, std::optional<int> launcher);
-/// "any one host may be lost".
+/// "any one host may be lost, also that of the launcher".
 std::string to_text(const Losses& losses, const std::vector<std::string>& hosts);
 
 }  // namespace stormo::cli

@@ -2,18 +2,68 @@
 
 #include <utility>
 
+#include <stormo/comm/job/refusal_lines.h>
+#include <stormo/protocol/supervisor.h>
+
 namespace stormo::comm {
+namespace {
 
-EpochWorld::EpochWorld(std::unique_ptr<Communicator> group, Epoch epoch)
-    : group_(std::move(group)), epoch_(epoch) {}
+/// For telling others what they also find out by themselves.
+constexpr Duration kTelling = std::chrono::milliseconds(200);
 
-void EpochWorld::replace(std::unique_ptr<Communicator> group, Epoch epoch) {
-  std::unique_ptr<Communicator> before;
+}  // namespace
+
+EpochWorld::EpochWorld(Options options, std::unique_ptr<transport::StoreServer> server,
+                       std::unique_ptr<Communicator> group)
+    : options_(std::move(options)), server_(std::move(server)), group_(std::move(group)) {}
+
+Result<std::unique_ptr<EpochWorld>> EpochWorld::open(Options options) {
+  STORMO_ASSIGN_OR_RETURN(auto server,
+                          transport::StoreServer::start({.listen = options.listen,
+                                                         .ports = options.settings.ports,
+                                                         .secret = options.secret,
+                                                         .on_refused = say_refusals("store"),
+                                                         .on_set = {}}));
+  transport::Rendezvous alone;
+  static_cast<transport::JobSettings&>(alone) = options.settings;
+  alone.local_size = options.local_size;
+  STORMO_ASSIGN_OR_RETURN(auto group, join(alone));
+  return std::unique_ptr<EpochWorld>(
+      new EpochWorld(std::move(options), std::move(server), std::move(group)));
+}
+
+Status EpochWorld::enter(const transport::Rendezvous& r) {
+  STORMO_ASSIGN_OR_RETURN(SharedHealth health, begin(r.epoch));
+  auto made = join_epoch(r, options_.silence, health);
+  if (made.ok()) {
+    replace(*std::move(made), r.epoch, std::move(health));
+    return {};
+  }
+  const std::lock_guard lock(mutex_);
+  next_epoch_ = 0;
+  next_health_.reset();
+  return made.status();
+}
+
+Result<EpochWorld::SharedHealth> EpochWorld::begin(Epoch epoch) {
+  const std::lock_guard lock(mutex_);
+  if (failed_epoch_ >= epoch) return failed_cause_;
+  next_epoch_ = epoch;
+  next_health_ = std::make_shared<transport::Health>();
+  return next_health_;
+}
+
+void EpochWorld::replace(EpochGroup made, Epoch epoch, SharedHealth health) {
+  EpochGroup before;
   {
     const std::lock_guard lock(mutex_);
     sent_before_ += group_->bytes_sent();
-    before = std::exchange(group_, std::move(group));
+    before = {std::exchange(group_, std::move(made.group)),
+              std::exchange(job_watch_, std::move(made.job_watch))};
+    health_ = std::move(health);
     epoch_ = epoch;
+    next_epoch_ = 0;
+    next_health_.reset();
   }
   group_->set_sink(sink_);
 }
@@ -23,9 +73,23 @@ Epoch EpochWorld::epoch() const {
   return epoch_;
 }
 
-void EpochWorld::fail_epoch(Epoch epoch, Status cause) {
-  const std::lock_guard lock(mutex_);
-  if (epoch == epoch_) group_->fail(std::move(cause));
+// First here, where it needs nobody: the process that serves the Store may be stopped.
+void EpochWorld::fail_epoch(Epoch epoch, const Status& cause) {
+  std::shared_ptr<JobWatch> job_watch;
+  {
+    const std::lock_guard lock(mutex_);
+    if (epoch >= failed_epoch_) {
+      failed_epoch_ = epoch;
+      failed_cause_ = cause;
+    }
+    if (epoch == next_epoch_) next_health_->fail(cause);
+    if (epoch != epoch_ || health_ == nullptr) return;
+    health_->fail(cause);
+    job_watch = job_watch_;
+  }
+  if (job_watch == nullptr) return;
+  static_cast<void>(job_watch->store().set_if_absent(protocol::kFailureKey, encode_failure(cause),
+                                                     Deadline::after(kTelling)));
 }
 
 Status EpochWorld::status() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -7,7 +8,15 @@
 #include <string>
 #include <string_view>
 
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/comm/job/joining.h>
+#include <stormo/comm/watch/job_watch.h>
+#include <stormo/transport/health.h>
+#include <stormo/transport/net/secret.h>
+#include <stormo/transport/store/rendezvous.h>
+#include <stormo/transport/store/store.h>
 
 namespace stormo::comm {
 
@@ -15,17 +24,33 @@ namespace stormo::comm {
 /// Operations are those of the present group. So whoever borrows this object need not know when the
 /// group is another one; what depends on rank() and size() must be made again.
 ///
-/// replace() is called by the thread that runs the operations, while none is in progress, and no
-/// subgroup is left. fail() and status() may be called by any thread at any time.
+/// Each process serves a Store as long as it has this object. The ranks of a group meet in that of
+/// its rank 0: nobody else is needed.
+///
+/// enter() is called by the thread that runs the operations, while none is in progress, and no
+/// subgroup is left. fail_epoch(), fail() and status() may be called by any thread at any time.
 class EpochWorld final : public Communicator {
  public:
-  EpochWorld(std::unique_ptr<Communicator> group, Epoch epoch);
+  struct Options {
+    transport::JobSettings settings{};
+    transport::Secret secret{};
+    int local_size = 1;            ///< how many ranks share the memory of this host
+    std::string listen = "unix:";  ///< for the Store, see StoreServer::Options
+    /// After which the rank that serves the Store counts as lost if it does not answer.
+    Duration silence = std::chrono::seconds(2);
+  };
+  /// Epoch 0, in which this process is alone.
+  static Result<std::unique_ptr<EpochWorld>> open(Options options);
 
-  /// Destroys the present group, which has failed or has ended, and uses another one.
-  void replace(std::unique_ptr<Communicator> group, Epoch epoch);
+  /// Address of the Store of this process.
+  transport::StoreAddress store() const { return server_->address(); }
+  /// Destroys the present group, which has failed or has ended, once that of epoch `r.epoch` is
+  /// there. `r.store` is that of its rank 0. Blocks at most for r.join_timeout.
+  Status enter(const transport::Rendezvous& r);
   Epoch epoch() const;
-  /// Makes the present group fail if it is that of `epoch`. Any thread.
-  void fail_epoch(Epoch epoch, Status cause);
+  /// Makes the group of `epoch` fail, the present one, or one that is being made or will be, and
+  /// tells its other ranks. Blocks for a moment at most.
+  void fail_epoch(Epoch epoch, const Status& cause);
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
@@ -61,9 +86,23 @@ class EpochWorld final : public Communicator {
   Status leave() override { return group_->leave(); }
 
  private:
-  mutable std::mutex mutex_;  // of what any thread may call, against replace()
+  using SharedHealth = std::shared_ptr<transport::Health>;
+  EpochWorld(Options options, std::unique_ptr<transport::StoreServer> server,
+             std::unique_ptr<Communicator> group);
+  Result<SharedHealth> begin(Epoch epoch);
+  void replace(EpochGroup made, Epoch epoch, SharedHealth health);
+
+  const Options options_;
+  const std::unique_ptr<transport::StoreServer> server_;
+  mutable std::mutex mutex_;  // of what any thread may call, against enter()
   std::unique_ptr<Communicator> group_;
-  Epoch epoch_;
+  Epoch epoch_ = 0;
+  std::shared_ptr<JobWatch> job_watch_;  // of group_; null: it is of this process alone
+  SharedHealth health_;                  // of group_; null in epoch 0
+  Epoch next_epoch_ = 0;                 // of a group that is being made
+  SharedHealth next_health_;
+  Epoch failed_epoch_ = 0;  // the last one that was to fail, and why
+  Status failed_cause_;
   Sink* sink_ = nullptr;
   std::uint64_t sent_before_ = 0;  // by the groups before
 };

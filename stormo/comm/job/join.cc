@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <optional>
+
 #include <stormo/base/version.h>
 #include <stormo/comm/group/group.h>
 #include <stormo/comm/job/join_record.h>
@@ -40,16 +43,25 @@ class Joining {
                                  : std::move(version)),
         by_(by) {}
 
+  Result<EpochGroup> run_in_epoch(Duration silence, std::shared_ptr<transport::Health> health) {
+    store_silence_ = silence;
+    health_ = std::move(health);
+    STORMO_ASSIGN_OR_RETURN(auto group, run());
+    return EpochGroup{std::move(group), job_watch_};
+  }
+
   Result<std::unique_ptr<Communicator>> run() {
     if (r_.local_size > 1) STORMO_RETURN_IF_ERROR(transport::check_file_limit());
     STORMO_ASSIGN_OR_RETURN(arena_,
                             transport::Arena::of_process(transport::arena_capacity(r_.local_size)));
-    health_ = std::make_shared<transport::Health>();
+    if (health_ == nullptr) health_ = std::make_shared<transport::Health>();
     activities_ = std::make_shared<Activities>();
     activities_->set_section("joining the group");
     if (r_.store.empty() && tickets_ == nullptr) return alone();
     STORMO_RETURN_IF_ERROR(reach_store());
-    const Status joined = name_who_is_absent(join_others());
+    const Status joining = join_others();
+    if (store_silence_ && health_->failed()) return health_->status();  // the others know
+    const Status joined = name_who_is_absent(joining);
     if (!joined.ok()) return job_watch_->report(joined).within(identity() + " joining the group");
     group_->set_section("");
     return std::unique_ptr<Communicator>(std::move(group_));
@@ -110,7 +122,9 @@ class Joining {
 
   /// The job's Store, as it does where Stormo's launcher has not started the ranks. Those of a
   /// cluster know its address and secret without a ticket.
-  bool rank_0_serves() const { return tickets_ != nullptr || r_.source == "tf_config"; }
+  bool rank_0_serves() const {
+    return tickets_ != nullptr || r_.source == "tf_config" || store_silence_;
+  }
 
   Result<std::unique_ptr<transport::StoreClient>> open_session() {
     const transport::StoreClient::Options options{
@@ -118,9 +132,24 @@ class Joining {
         .secret = r_.secret,
         .prefix = r_.epoch == 0 ? "" : fmt::format("epoch {}/", r_.epoch)};
     if (!rank_0_serves()) return transport::StoreClient::connect(options, by_);
+    if (store_silence_) return open_session_of_epoch(options);
     const bool waits = r_.serve_store || r_.on_stopped == transport::OnStopped::kWait;
     return transport::connect_to_rank(
         {.rank = 0, .silence = waits ? Duration::zero() : r_.heartbeat_timeout}, options, by_);
+  }
+
+  /// Rank 0 may be stopped: it is asked again and again, until somebody knows.
+  Result<std::unique_ptr<transport::StoreClient>> open_session_of_epoch(
+      const transport::StoreClient::Options& options) {
+    constexpr Duration kAttempt = std::chrono::milliseconds(500);
+    const transport::ServingRank server{
+        .rank = 0, .silence = r_.rank == 0 ? Duration::zero() : *store_silence_};
+    for (;;) {
+      const Deadline attempt = Deadline::at(std::min(by_.when(), Deadline::after(kAttempt).when()));
+      auto client = transport::connect_to_rank(server, options, attempt);
+      if (client.status().code() != Code::kDeadlineExceeded || by_.expired()) return client;
+      STORMO_RETURN_IF_ERROR(health_->status());
+    }
   }
 
   /// For messages.
@@ -274,7 +303,8 @@ class Joining {
   const std::string version_;
   const Deadline by_;
   transport::Arena* arena_ = nullptr;
-  std::shared_ptr<transport::Health> health_;
+  std::shared_ptr<transport::Health> health_;  // null: made here
+  std::optional<Duration> store_silence_;      // of an EpochGroup
   /// The job watch, which tells of them, starts before the group and may outlive it.
   std::shared_ptr<Activities> activities_;
   JoinRecord mine_;
@@ -295,6 +325,12 @@ Result<std::unique_ptr<Communicator>> join_through(std::unique_ptr<TicketExchang
 
 Result<std::unique_ptr<Communicator>> join(const transport::Rendezvous& r, std::string version) {
   return join_through(exchange_of(r), r, Deadline::after(r.join_timeout), std::move(version));
+}
+
+Result<EpochGroup> join_epoch(const transport::Rendezvous& r, Duration silence,
+                              std::shared_ptr<transport::Health> health) {
+  return Joining(nullptr, r, Deadline::after(r.join_timeout), {})
+      .run_in_epoch(silence, std::move(health));
 }
 
 }  // namespace stormo::comm

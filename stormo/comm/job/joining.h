@@ -7,6 +7,8 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/comm/job/ticket_exchange.h>
+#include <stormo/comm/watch/job_watch.h>
+#include <stormo/transport/health.h>
 #include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::comm {
@@ -15,5 +17,16 @@ namespace stormo::comm {
 Result<std::unique_ptr<Communicator>> join_through(std::unique_ptr<TicketExchange> tickets,
                                                    const transport::Rendezvous& r, Deadline by,
                                                    std::string version);
+
+/// A group of an EpochWorld.
+struct EpochGroup {
+  std::unique_ptr<Communicator> group;
+  std::shared_ptr<JobWatch> job_watch;  ///< null: this process is alone
+};
+/// join() where rank 0's process has a Store at r.store that outlives the group. Rank 0 counts as
+/// lost when it has not answered for `silence`. Whoever makes `health` fail ends the joining, and
+/// later the group.
+Result<EpochGroup> join_epoch(const transport::Rendezvous& r, Duration silence,
+                              std::shared_ptr<transport::Health> health);
 
 }  // namespace stormo::comm

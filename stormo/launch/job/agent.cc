@@ -1,17 +1,23 @@
 #include <stormo/launch/job/agent.h>
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <stormo/base/version.h>
 #include <stormo/launch/job/frames.h>
+#include <stormo/launch/job/job_register.h>
 #include <stormo/launch/job/local_ranks.h>
+#include <stormo/launch/network.h>
 #include <stormo/launch/process/orphans.h>
+#include <stormo/transport/net/socket.h>
 #include <stormo/transport/net/tls_setting.h>
 
 namespace stormo::launch {
@@ -20,6 +26,28 @@ namespace {
 /// A description holds an environment, which the kernel bounds far below this.
 constexpr std::size_t kMaxDescription = 16u << 20;
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
+
+/// By which other hosts reach this one: that of the interface, or the one from which the launcher's
+/// Store is reached.
+Result<std::string> own_address(const HostJob& job) {
+  if (!job.interface.empty()) {
+    STORMO_ASSIGN_OR_RETURN(const std::string interface, choose_interface(job.interface));
+    return transport::interface_address(interface);
+  }
+  constexpr std::string_view kTcp = "tcp:";
+  std::string_view store = job.store.text;
+  if (store.starts_with(kTcp)) store.remove_prefix(kTcp.size());
+  STORMO_ASSIGN_OR_RETURN(const auto launcher, transport::parse_host_port(store));
+  STORMO_ASSIGN_OR_RETURN(const auto addresses, transport::resolve(launcher));
+  const transport::SocketAddress& to = addresses.front();
+  const auto* const address = reinterpret_cast<const sockaddr*>(&to.storage);
+  // a datagram socket sends nothing when it is connected
+  const Descriptor fd(::socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() || ::connect(fd.get(), address, to.length) != 0) {
+    return errno_error("find the address of this host");
+  }
+  return transport::local_host_of(fd.get());
+}
 
 class Agent final : public RankListener {
  public:
@@ -33,7 +61,13 @@ class Agent final : public RankListener {
       STORMO_RETURN_IF_ERROR(loop_.run_once(Deadline::never()));
       if (ranks_) ranks_->pause_output(out_.pending() > Frame::kMaxPayload);
     }
-    if (ranks_) ranks_->end(Deadline::after(kLastOutputTime));
+    if (!ranks_) return {};
+    if (leaves_ranks_ && !end_is_ordered_) {
+      // their destructors would end them
+      [[maybe_unused]] static const std::pair left(ranks_.release(), register_.release());
+    } else {
+      ranks_->end(Deadline::after(kLastOutputTime));
+    }
     return {};
   }
 
@@ -55,6 +89,7 @@ class Agent final : public RankListener {
     tell({AgentEvent::kMessage, 0, 0, std::string(text)});
   }
   void on_host_lost(int, std::string_view) override {}
+  void on_acceptor(int, std::string_view) override {}
 
  private:
   static int number(Stream stream) { return stream == Stream::kOutput ? 1 : 2; }
@@ -84,9 +119,13 @@ class Agent final : public RankListener {
 
   void take(std::string_view message) {
     if (guard_) {
-      if (const Status status = start(message); !status.ok()) refuse(status);
+      if (const Status status = take_job(message); !status.ok()) refuse(status);
     } else if (const auto order = transport::decode<AgentOrder>("agent", message); !order.ok()) {
       refuse(order.status());
+    } else if (order->task == AgentTask::kEnd) {
+      end_is_ordered_ = true;
+    } else if (order->task == AgentTask::kBegin) {
+      if (const Status status = begin(order->text); !status.ok()) refuse(status);
     } else if (ranks_ && order->task == AgentTask::kStart) {
       ranks_->start_again(order->rank, order->value);
     } else if (ranks_) {
@@ -96,27 +135,72 @@ class Agent final : public RankListener {
 
   void refuse(const Status& why) { tell({AgentEvent::kRefused, 0, 0, why.message()}); }
 
-  Status start(std::string_view description) {
-    Guard guard = std::move(*guard_);
+  Status take_job(std::string_view description) {
+    waiting_.emplace(Waiting{.guard = std::move(*guard_), .job = {}});
     guard_.reset();
-    STORMO_ASSIGN_OR_RETURN(const HostJob job, decode_host_job(description));
+    HostJob& job = waiting_->job;
+    STORMO_ASSIGN_OR_RETURN(job, decode_host_job(description));
+    leaves_ranks_ = outlives_launcher(job);
     // what this process connects to others is as its ranks do
     const std::string_view tls = value_of(job.environment, transport::kTlsVariable);
     if (!tls.empty()) STORMO_RETURN_IF_ERROR(transport::use_tls_setting(tls));
     if (::chdir(job.directory.c_str()) != 0)
       return errno_error(fmt::format("working directory '{}'", job.directory));
-    STORMO_ASSIGN_OR_RETURN(ranks_,
-                            LocalRanks::start(loop_, orphans_, job, std::move(guard), *this));
+    if (job.acceptor >= 0) STORMO_RETURN_IF_ERROR(start_acceptor(job));
+    const bool knows_register = job.name.empty() || !job.register_address.empty();
+    return knows_register ? start_ranks() : Status();
+  }
+
+  Status start_acceptor(const HostJob& job) {
+    STORMO_ASSIGN_OR_RETURN(const std::string host, own_address(job));
+    STORMO_ASSIGN_OR_RETURN(register_, JobRegister::start(waiting_->guard.group()));
+    STORMO_ASSIGN_OR_RETURN(const std::string address, register_->serve({.job = job.name,
+                                                                         .index = job.acceptor,
+                                                                         .count = job.acceptors,
+                                                                         .host = host,
+                                                                         .ports = job.ports,
+                                                                         .secret = job.secret}));
+    tell({AgentEvent::kAcceptor, 0, 0, address});
+    return loop_.watch_readable(register_->descriptor(), [this] { read_register(); });
+  }
+
+  void read_register() {
+    const std::vector<std::string> lines = register_->lines();
+    for (const std::string& line : lines) tell({AgentEvent::kMessage, 0, 0, line});
+    if (lines.empty()) loop_.forget(register_->descriptor());  // it has ended
+  }
+
+  Status begin(const std::string& register_address) {
+    if (!waiting_ || register_address.empty()) return {};
+    waiting_->job.register_address = register_address;
+    return start_ranks();
+  }
+
+  Status start_ranks() {
+    Waiting waiting = *std::move(waiting_);
+    waiting_.reset();
+    STORMO_ASSIGN_OR_RETURN(ranks_, LocalRanks::start(loop_, orphans_, std::move(waiting.job),
+                                                      std::move(waiting.guard), *this));
     return {};
   }
 
   EventLoop& loop_;
   Orphans& orphans_;
-  std::optional<Guard> guard_;  ///< until it is handed to the ranks
+  /// A job whose ranks are not started yet.
+  struct Waiting {
+    Guard guard;
+    HostJob job;
+  };
+
+  std::optional<Guard> guard_;  ///< until there is a job
+  std::optional<Waiting> waiting_;
   OutputQueue out_;
+  std::unique_ptr<JobRegister> register_;  ///< this host's acceptor
   std::unique_ptr<LocalRanks> ranks_;
   transport::FrameSplitter input_{"launcher", kMaxDescription};
   bool input_ended_ = false;
+  bool leaves_ranks_ = false;  ///< when the launcher is lost
+  bool end_is_ordered_ = false;
 };
 
 }  // namespace

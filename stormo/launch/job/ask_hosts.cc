@@ -81,6 +81,7 @@ class Survey final : public RankListener {
     end(rank, fmt::format("its process was killed by signal {}{}{}", signal,
                           why.empty() ? "" : ": ", why));
   }
+  void on_acceptor(int, std::string_view) override {}
   void on_message(std::string_view, std::string_view) override {}
   void on_host_lost(int cross_rank, std::string_view reason) override { lose(cross_rank, reason); }
 

@@ -23,6 +23,7 @@ enum class AgentEvent : std::uint8_t {
   kMessage = 7,     ///< payload: text
   kRefused = 8,     ///< payload: why nothing was started
   kNotStarted = 9,  ///< payload: why the rank was not started again
+  kAcceptor = 10,   ///< payload: the address of the host's acceptor of the register
 };
 
 /// A message of an agent to the launcher.
@@ -35,7 +36,7 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 void fields(auto& visit, transport::Like<Frame> auto& frame) {
-  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kNotStarted),
+  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kAcceptor),
         frame.rank, frame.value, transport::at_most(Frame::kMaxPayload, frame.payload));
 }
 /// As it is sent. A hello is a line of text, so that any version reads it.
@@ -60,20 +61,25 @@ class FrameReader {
 enum class AgentTask : std::uint8_t {
   kSignal = 1,  ///< value: the signal for all ranks of the host
   kStart = 2,   ///< value: the incarnation of `rank`, which is started again
+  kEnd = 3,     ///< all ranks of the host; value: 1
+  kBegin = 4,   ///< the ranks, with the register at `text`; value: 1
 };
 
 /// What the launcher tells an agent after the HostJob.
 struct AgentOrder {
+  static constexpr std::size_t kMaxText = 4096;
   AgentTask task = AgentTask::kSignal;
   std::int32_t value = 0;
   Rank rank = 0;
+  std::string text = {};
   bool operator==(const AgentOrder&) const = default;
 };
 void fields(auto& visit, transport::Like<AgentOrder> auto& order) {
-  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kStart), order.value,
-        order.rank);
+  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kBegin), order.value,
+        order.rank, transport::at_most(AgentOrder::kMaxText, order.text));
   const bool is_signal = order.task == AgentTask::kSignal;
-  visit.require(order.value >= 1 && (!is_signal || order.value <= 64), "not a signal or start");
+  visit.require(order.value >= 1 && (!is_signal || order.value <= 64),
+                "not a signal, start, end or begin");
 }
 
 }  // namespace stormo::launch

@@ -6,6 +6,7 @@
 
 #include <stormo/base/version.h>
 #include <stormo/launch/openmp_waits.h>
+#include <stormo/launch/process/outlive.h>
 
 namespace stormo::launch {
 namespace {
@@ -88,6 +89,10 @@ bool loads_program_once(const HostJob& job) {
          std::ranges::all_of(kVariables, [&](std::string_view name) {
            return value_of(job.environment, name).empty();
          });
+}
+
+bool outlives_launcher(const HostJob& job) {
+  return !job.name.empty() && value_of(job.environment, kOutlivesVariable) != "0";
 }
 
 std::vector<std::string> without_placement(const std::vector<std::string>& environment) {

@@ -29,8 +29,12 @@ struct HostJob {
   int size = 1;
   Rank first_rank = 0;
   int local_size = 1;
-  std::string name;              ///< of an elastic job; empty: it is none
-  std::string register_address;  ///< of an elastic job
+  std::string name;  ///< of an elastic job; empty: it is none
+  /// Of an elastic job. Empty: the agent starts the host's acceptor of the register, if it is to
+  /// have one, and then waits for the address.
+  std::string register_address;
+  int acceptor = -1;  ///< its number in the register; -1: this host has none
+  int acceptors = 0;  ///< of the register; 0: it is not the job's own
   transport::StoreAddress store;
   transport::Secret secret;
   std::string interface;
@@ -45,13 +49,18 @@ void fields(auto& visit, transport::Like<HostJob> auto& job) {
   visit("job description", job.program, job.forks, job.directory, job.environment, job.host,
         job.cross_rank, job.cross_size, transport::within(job.size, 1, kMaxRanks), job.first_rank,
         transport::within(job.local_size, 1, kMaxRanks), job.name, job.register_address,
-        job.store.text, secret, job.interface, job.ports.first, job.ports.last,
-        job.heartbeat_timeout, transport::within(job.bind, BindPolicy::kAuto, BindPolicy::kNone));
+        job.acceptor, job.acceptors, job.store.text, secret, job.interface, job.ports.first,
+        job.ports.last, job.heartbeat_timeout,
+        transport::within(job.bind, BindPolicy::kAuto, BindPolicy::kNone));
   visit.require(!job.program.empty() && job.first_rank >= 0 &&
                     job.first_rank <= job.size - job.local_size && job.cross_rank >= 0 &&
                     job.cross_rank < job.cross_size,
                 "ranks out of bounds");
-  visit.require(job.name.empty() == job.register_address.empty(), "half of an elastic job");
+  visit.require(job.name.empty() ? job.register_address.empty() && job.acceptors == 0
+                                 : !job.register_address.empty() || job.acceptors > 0,
+                "half of an elastic job");
+  visit.require(job.acceptor >= -1 && (job.acceptor < 0 || job.acceptor < job.acceptors),
+                "an acceptor out of bounds");
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(job)>>) {
     Result<transport::Secret> given = transport::Secret::from_hex(secret);
     visit.require(secret.empty() || given.ok(), "not a secret");
@@ -77,6 +86,10 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
 /// Whether the ranks of the host are forked from one loaded program. Not where libraries choose the
 /// cores of threads when they are loaded, of those that the process then has.
 bool loads_program_once(const HostJob& job);
+
+/// Whether the ranks go on when the launcher, or the agent of their host, is lost: those of an
+/// elastic job do, unless kOutlivesVariable is "0".
+bool outlives_launcher(const HostJob& job);
 
 /// `environment` without the variables for which places_a_rank() is true.
 std::vector<std::string> without_placement(const std::vector<std::string>& environment);

@@ -22,6 +22,8 @@ class RankListener {
   virtual void on_exited(Rank rank, int code) = 0;
   /// `why`: the cause, if the host knows it; may be empty.
   virtual void on_signalled(Rank rank, int signal, std::string_view why) = 0;
+  /// The host's acceptor of the membership register listens there.
+  virtual void on_acceptor(int cross_rank, std::string_view address) = 0;
   /// A message for the user ("4 ranks share 2 cores").
   virtual void on_message(std::string_view host, std::string_view text) = 0;
   /// The connection to this host has ended; there are no more events.

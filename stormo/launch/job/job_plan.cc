@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include <stormo/base/requirements.h>
 #include <stormo/launch/host_spec.h>
+#include <stormo/launch/job/register_hosts.h>
 #include <stormo/launch/job/remote_host.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/spawn.h>
@@ -84,6 +86,19 @@ void check_variables(const std::vector<std::string>& variables, Requirements& re
   require(used.ok(), used.message());
 }
 
+/// The number of this machine among the hosts.
+std::optional<int> own_host(const JobPlan& plan) {
+  const auto here = std::ranges::find_if(plan.shells, [](const auto& s) { return s.empty(); });
+  if (here == plan.shells.end()) return {};
+  return static_cast<int>(here - plan.shells.begin());
+}
+
+/// The number of a host's acceptor, or -1.
+int acceptor_of(const JobPlan& plan, std::size_t host) {
+  const auto found = std::ranges::find(plan.acceptors, static_cast<int>(host));
+  return found == plan.acceptors.end() ? -1 : static_cast<int>(found - plan.acceptors.begin());
+}
+
 }  // namespace
 
 Result<JobPlan> plan_job(const LaunchOptions& options,
@@ -123,6 +138,10 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   STORMO_RETURN_IF_ERROR(require.status());
   plan.may_be_lost = plan.elastic ? RanksToLose{.count = plan.ranks} : options.may_be_lost;
 
+  if (plan.elastic && plan.elastic->register_address.empty()) {
+    plan.acceptors = register_hosts(static_cast<int>(plan.shells.size()), own_host(plan));
+  }
+
   std::error_code error;
   const std::string directory = std::filesystem::current_path(error).string();
   for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -133,6 +152,8 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
     job.cross_rank = static_cast<int>(i);
     job.cross_size = static_cast<int>(shares.size());
     job.size = plan.ranks;
+    job.acceptors = static_cast<int>(plan.acceptors.size());
+    job.acceptor = acceptor_of(plan, i);
     plan.hosts.push_back(std::move(job));
   }
   return plan;

@@ -18,6 +18,7 @@ struct JobPlan {
   int ranks = 0;
   RanksToLose may_be_lost;
   std::optional<Elastic> elastic;
+  std::vector<int> acceptors;  ///< register_hosts() of an elastic job with a register of its own
 };
 
 /// `environment` is that of the launcher. The failure lists all errors.

@@ -16,6 +16,7 @@
 #include <stormo/launch/job/job_plan.h>
 #include <stormo/launch/job/job_register.h>
 #include <stormo/launch/job/local_ranks.h>
+#include <stormo/launch/job/register_hosts.h>
 #include <stormo/launch/job/remote_host.h>
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/orphans.h>
@@ -61,10 +62,18 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
   return out;
 }
 
+/// The number of the acceptor that this machine has.
+std::optional<std::size_t> own_acceptor(const JobPlan& plan) {
+  for (std::size_t i = 0; i < plan.acceptors.size(); ++i) {
+    const int host = plan.acceptors[i];
+    if (host == kLauncherHost || plan.shells[static_cast<std::size_t>(host)].empty()) return i;
+  }
+  return {};
+}
+
 DescriptorUse use_of(const JobPlan& plan) {
-  DescriptorUse use{.ranks = plan.ranks,
-                    .serves_store = true,
-                    .serves_register = plan.elastic && plan.elastic->register_address.empty()};
+  DescriptorUse use{
+      .ranks = plan.ranks, .serves_store = true, .serves_register = own_acceptor(plan).has_value()};
   for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
     const bool here = plan.shells[i].empty();
     use.local_ranks += here ? plan.hosts[i].local_size : 0;
@@ -84,7 +93,9 @@ struct Ending {
 /// decisions back.
 class RunningJob final : public RankListener {
  public:
-  RunningJob(EventLoop& loop, Orphans& orphans, JobPlan plan, const LaunchOptions& options)
+  /// `own_register`: the acceptor of this host, of an elastic job with a register of its own.
+  RunningJob(EventLoop& loop, Orphans& orphans, JobPlan plan, const LaunchOptions& options,
+             std::unique_ptr<JobRegister> own_register)
       : loop_(loop),
         orphans_(orphans),
         plan_(std::move(plan)),
@@ -92,7 +103,8 @@ class RunningJob final : public RankListener {
         output_(loop, options.output, plan_.may_be_lost.count > 0 && plan_.may_be_lost.first == 0),
         supervisor_(places_of(plan_), {.follow = options.elastic ? kElasticFollow : kFollow,
                                        .rank_0_reports = options.rank_0_reports,
-                                       .replaces = plan_.elastic && plan_.elastic->replaces}) {}
+                                       .replaces = plan_.elastic && plan_.elastic->replaces}),
+        register_(std::move(own_register)) {}
 
   Result<Ending> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);
 
@@ -118,13 +130,27 @@ class RunningJob final : public RankListener {
     output_.host_line(host, text);
   }
   void on_host_lost(int cross_rank, std::string_view reason) override {
-    tell(protocol::HostLost{cross_rank, std::string(reason)});
+    const HostJob& host = plan_.hosts[static_cast<std::size_t>(cross_rank)];
+    if (host.acceptor >= 0 && host.register_address.empty()) {
+      unstarted_ = io_error(
+          fmt::format("host {}, which has a part of the job's register: {}", host.host, reason));
+    } else {
+      tell(protocol::HostLost{cross_rank, std::string(reason)});
+    }
+  }
+  void on_acceptor(int cross_rank, std::string_view address) override {
+    const int acceptor = plan_.hosts[static_cast<std::size_t>(cross_rank)].acceptor;
+    if (acceptor >= 0) acceptors_[static_cast<std::size_t>(acceptor)] = address;
   }
 
  private:
   Status start_store();
   Status start_register();
+  void read_register();
+  void use_register(const std::string& address);
   Status start_hosts(std::vector<std::optional<Guard>> guards);
+  Status start_agents_and_register();
+  Result<RemoteHost*> start_agent(std::size_t host);
   Status wait_until_done();
   void tell(const protocol::JobEvent& event);
   void start_again(const protocol::StartRank& start);
@@ -140,14 +166,17 @@ class RunningJob final : public RankListener {
   EventLoop& loop_;
   Orphans& orphans_;
   JobPlan plan_;
+  const std::string job_name_ = random_job_name();  ///< of an elastic job
   ForkServer* loaded_;
   JobOutput output_;
   protocol::Supervisor supervisor_;
   RealClock clock_;
   SignalReader* signals_ = nullptr;
-  std::vector<std::unique_ptr<HostRanks>> hosts_;
+  std::vector<std::unique_ptr<HostRanks>> hosts_;  ///< as in plan_; null: not started yet
   std::unique_ptr<transport::StoreServer> store_;
-  std::unique_ptr<JobRegister> register_;  ///< of an elastic job that has its own
+  std::unique_ptr<JobRegister> register_;
+  std::vector<std::string> acceptors_;  ///< their addresses; empty: not known yet
+  Status unstarted_;                    ///< why the register cannot be had
   std::optional<protocol::JobDone> done_;
   std::vector<std::string> lost_;  ///< ranks without which the job went on
   int refusals_ = 0;
@@ -158,7 +187,7 @@ class RunningJob final : public RankListener {
 
 Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals) {
   signals_ = &signals;
-  STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [this] { take_signals(); }));
+  hosts_.resize(plan_.hosts.size());
   STORMO_RETURN_IF_ERROR(start_store());
   if (plan_.elastic) STORMO_RETURN_IF_ERROR(start_register());
   output_.record(to_line({{"event", "start"},
@@ -171,6 +200,7 @@ Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalR
     done_ = {kSignalBase + signal, status.message()};
     interrupted_ = true;
   } else if (status.ok()) {
+    STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [this] { take_signals(); }));
     status = wait_until_done();
   }
   end();
@@ -258,40 +288,85 @@ Status RunningJob::start_store() {
 }
 
 Status RunningJob::start_register() {
-  const std::string name = random_job_name();
-  std::string address = plan_.elastic->register_address;
-  if (address.empty()) {
-    STORMO_ASSIGN_OR_RETURN(register_,
-                            JobRegister::start({.job = name,
-                                                .host = plan_.address,
-                                                .ports = plan_.hosts.front().ports,
-                                                .secret = plan_.hosts.front().secret,
-                                                .on_event = [this](const std::string& line) {
-                                                  loop_.post([this, line] { refused(line); });
-                                                }}));
-    address = register_->address();
+  for (HostJob& h : plan_.hosts) h.name = job_name_;
+  acceptors_.resize(plan_.acceptors.size());
+  if (register_ != nullptr) {
+    const std::size_t index = *own_acceptor(plan_);
+    STORMO_ASSIGN_OR_RETURN(acceptors_[index],
+                            register_->serve({.job = job_name_,
+                                              .index = static_cast<std::int32_t>(index),
+                                              .count = static_cast<std::int32_t>(acceptors_.size()),
+                                              .host = plan_.address,
+                                              .ports = plan_.hosts.front().ports,
+                                              .secret = plan_.hosts.front().secret}));
+    STORMO_RETURN_IF_ERROR(
+        loop_.watch_readable(register_->descriptor(), [this] { read_register(); }));
   }
-  for (HostJob& h : plan_.hosts) {
-    h.name = name;
-    h.register_address = address;
+  if (acceptors_.empty()) {
+    use_register(plan_.elastic->register_address);
+  } else if (acceptors_.size() == 1) {
+    use_register("quorum://" + acceptors_.front());
   }
   return {};
 }
 
+void RunningJob::use_register(const std::string& address) {
+  for (HostJob& h : plan_.hosts) h.register_address = address;
+}
+
+void RunningJob::read_register() {
+  const std::vector<std::string> lines = register_->lines();
+  for (const std::string& line : lines) refused(line);
+  if (!lines.empty()) return;
+  loop_.forget(register_->descriptor());
+  output_.message(
+      acceptors_.size() > 1
+          ? "the process of this host's part of the register of members has ended: the "
+            "job goes on, but not after the loss of another part"
+          : "the process of the register of members has ended: the job goes on, but not "
+            "after the loss of a rank");
+}
+
 Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
-  const std::vector<std::string> environment = own_environment();
+  if (acceptors_.size() > 1) STORMO_RETURN_IF_ERROR(start_agents_and_register());
   for (std::size_t i = 0; i < plan_.hosts.size(); ++i) {
     if (guards[i]) {
-      STORMO_ASSIGN_OR_RETURN(auto ranks, LocalRanks::start(loop_, orphans_, plan_.hosts[i],
-                                                            std::move(*guards[i]), *this, loaded_));
-      hosts_.push_back(std::move(ranks));
-    } else {
-      STORMO_ASSIGN_OR_RETURN(auto ranks, RemoteHost::start(loop_, plan_.hosts[i], plan_.shells[i],
-                                                            environment, *this));
-      hosts_.push_back(std::move(ranks));
+      STORMO_ASSIGN_OR_RETURN(hosts_[i], LocalRanks::start(loop_, orphans_, plan_.hosts[i],
+                                                           std::move(*guards[i]), *this, loaded_));
+    } else if (hosts_[i] == nullptr) {
+      STORMO_RETURN_IF_ERROR(start_agent(i).status());
     }
   }
   if (loaded_ != nullptr && !plan_.elastic) loaded_->end();
+  return {};
+}
+
+Result<RemoteHost*> RunningJob::start_agent(std::size_t host) {
+  STORMO_ASSIGN_OR_RETURN(
+      auto agent,
+      RemoteHost::start(loop_, plan_.hosts[host], plan_.shells[host], own_environment(), *this));
+  RemoteHost* const started = agent.get();
+  hosts_[host] = std::move(agent);
+  return started;
+}
+
+/// Every rank finds the address of the register when it starts: so all parts of it come first.
+Status RunningJob::start_agents_and_register() {
+  constexpr Duration kLook = std::chrono::milliseconds(100);  // for signals
+  std::vector<RemoteHost*> agents;
+  for (std::size_t i = 0; i < plan_.hosts.size(); ++i) {
+    if (plan_.shells[i].empty()) continue;
+    STORMO_ASSIGN_OR_RETURN(agents.emplace_back(), start_agent(i));
+  }
+  while (std::ranges::any_of(acceptors_, &std::string::empty)) {
+    STORMO_RETURN_IF_ERROR(loop_.run_once(Deadline::after(kLook)));
+    for (RemoteHost* const agent : agents) agent->tick(clock_.now());
+    STORMO_RETURN_IF_ERROR(unstarted_);
+    if (end_is_wanted()) return {Code::kInterrupted, "interrupted while processes were started"};
+  }
+  const std::string address = fmt::format("quorum://{}", fmt::join(acceptors_, ","));
+  use_register(address);
+  for (RemoteHost* const agent : agents) agent->begin(address);
   return {};
 }
 
@@ -313,7 +388,9 @@ Status RunningJob::wait_until_done() {
 void RunningJob::tell(const protocol::JobEvent& event) {
   for (const protocol::JobAction& action : supervisor_.handle(event, clock_.now())) {
     if (const auto* signal = std::get_if<protocol::SignalAll>(&action)) {
-      for (const auto& host : hosts_) host->send_signal(signal->signal);
+      for (const auto& host : hosts_) {
+        if (host != nullptr) host->send_signal(signal->signal);
+      }
     } else if (const auto* lost = std::get_if<protocol::RankLost>(&action)) {
       note(*lost);
     } else if (const auto* start = std::get_if<protocol::StartRank>(&action)) {
@@ -363,10 +440,12 @@ void RunningJob::refused(std::string_view text) {
 
 void RunningJob::end() {
   const Deadline by = Deadline::after(kEndTime);
+  std::erase(hosts_, nullptr);
   for (const auto& host : hosts_) host->end(by);
   hosts_.clear();
   if (loaded_ != nullptr) loaded_->end();
   store_.reset();
+  if (register_ != nullptr) loop_.forget(register_->descriptor());
   register_.reset();
   // Refusals that other threads have posted but this one has not yet shown.
   (void)loop_.run_once(Deadline::at(clock_.now()));
@@ -381,14 +460,20 @@ Result<Ending> run_job(const LaunchOptions& options) {
   STORMO_ASSIGN_OR_RETURN(const auto signals, SignalReader::create());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
-  // The guards are forks: made while this process has one thread.
+  // The guards, and the register, are forks: made while this process has one thread.
   std::vector<std::optional<Guard>> guards(plan.hosts.size());
   for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
     if (!plan.shells[i].empty()) continue;
     STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
     guards[i].emplace(std::move(guard));
   }
-  RunningJob job(*loop, *orphans, std::move(plan), options);
+  std::unique_ptr<JobRegister> own_register;
+  if (own_acceptor(plan)) {
+    const auto here = std::ranges::find_if(guards, [](const auto& g) { return g.has_value(); });
+    STORMO_ASSIGN_OR_RETURN(own_register,
+                            JobRegister::start(here == guards.end() ? 0 : (*here)->group()));
+  }
+  RunningJob job(*loop, *orphans, std::move(plan), options, std::move(own_register));
   return job.run(std::move(guards), *signals);
 }
 

@@ -95,14 +95,18 @@ Result<std::unique_ptr<RemoteHost>> RemoteHost::start(EventLoop& loop, const Hos
 
 RemoteHost::~RemoteHost() { end(Deadline::after(Duration::zero())); }
 
-void RemoteHost::send_signal(int signal) {
-  if (!lost_) requests_->push(transport::frame(transport::encode(AgentOrder{.value = signal})));
+void RemoteHost::order(const AgentOrder& order) {
+  if (requests_ != nullptr) requests_->push(transport::frame(transport::encode(order)));
 }
 
+void RemoteHost::begin(const std::string& register_address) {
+  order({.task = AgentTask::kBegin, .value = 1, .text = register_address});
+}
+
+void RemoteHost::send_signal(int signal) { order({.value = signal}); }
+
 void RemoteHost::start_again(Rank rank, int incarnation) {
-  if (lost_) return;
-  requests_->push(transport::frame(transport::encode(
-      AgentOrder{.task = AgentTask::kStart, .value = incarnation, .rank = rank})));
+  order({.task = AgentTask::kStart, .value = incarnation, .rank = rank});
 }
 
 void RemoteHost::pause_output(bool paused) {
@@ -163,6 +167,7 @@ void RemoteHost::take(const Frame& frame) {
                       frame.payload, kVersion));
     case AgentEvent::kRefused: return lose(frame.payload);
     case AgentEvent::kMessage: return listener_.on_message(host_, frame.payload);
+    case AgentEvent::kAcceptor: return listener_.on_acceptor(cross_rank_, frame.payload);
     case AgentEvent::kStarted: return listener_.on_started(frame.rank, frame.value);
     case AgentEvent::kNotStarted:
       return listener_.on_not_started(frame.rank, Status(Code::kIo, frame.payload));
@@ -196,13 +201,16 @@ void RemoteHost::lose(std::string_view reason) {
   lost_ = true;
   answers_by_ = TimePoint::max();
   loop_.forget(output_.get());
+  order({.task = AgentTask::kEnd, .value = 1});
   requests_.reset();
   input_.reset();
   listener_.on_host_lost(cross_rank_, reason);
 }
 
 void RemoteHost::end(Deadline by) {
-  // The end of its input makes the agent end its ranks, then itself.
+  // The end of its input makes the agent end its ranks, then itself. Without the order that of an
+  // elastic job would take it for the loss of the launcher.
+  order({.task = AgentTask::kEnd, .value = 1});
   requests_.reset();
   input_.reset();
   while (output_.valid() && !lost_ && !by.expired()) {

@@ -26,6 +26,8 @@ class RemoteHost final : public HostRanks {
                                                    RankListener& listener);
   ~RemoteHost() override;
 
+  /// For a job without the address of its register: now it is known, and the ranks start.
+  void begin(const std::string& register_address);
   void send_signal(int signal) override;
   void start_again(Rank rank, int incarnation) override;
   void pause_output(bool paused) override;
@@ -39,6 +41,7 @@ class RemoteHost final : public HostRanks {
   void read_errors();
   void take(const Frame& frame);
   void lose(std::string_view reason);
+  void order(const AgentOrder& order);
   std::string how_it_ended();
   bool owns(Rank rank) const { return rank >= first_rank_ && rank < first_rank_ + local_size_; }
 

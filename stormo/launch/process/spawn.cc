@@ -108,10 +108,10 @@ Result<pid_t> fork_guard(const Pipe& lifeline, const std::string& mark, pid_t gr
     sigset_t all;
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
-    ::prctl(PR_SET_NAME, "stormo-guard");
     // Only the pipe stays open: whoever reads the launcher's output must see its end.
     if (::dup2(lifeline.read.get(), STDIN_FILENO) < 0) ::_exit(1);
     ::syscall(SYS_close_range, 1u, ~0u, 0);
+    ::prctl(PR_SET_NAME, kGuardName);
     char byte = 0;
     while (::read(STDIN_FILENO, &byte, 1) > 0) {
     }

@@ -56,10 +56,14 @@ struct Pipe {
 };
 Result<Pipe> make_pipe();
 
-/// Two processes that end a job as soon as their creator has ended, even by SIGKILL. Each waits for
-/// the end of a pipe, then kills the process group of the job, which the first one leads, and all
-/// processes outside the group with the job's mark in their environment. So grandchildren end too,
-/// also when one of the two was killed with the creator.
+/// As `ps` shows a guard that waits.
+inline constexpr const char* kGuardName = "stormo-guard";
+
+/// Two processes that end a job as soon as their creator has ended, even by SIGKILL, and all who
+/// hold their pipe, too (outlive.h). Each waits for the end of that pipe, then kills the process
+/// group of the job, which the first one leads, and all processes outside the group with the job's
+/// mark in their environment. So grandchildren end too, also when one of the two was killed with
+/// the creator.
 class Guard {
  public:
   /// Call before other threads are started: the processes are forks without exec.

@@ -10,9 +10,8 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/checkpoint/exchange.h>
-#include <stormo/comm/watch/job_watch.h>
+#include <stormo/membership/member_address.h>
 #include <stormo/membership/register_address.h>
-#include <stormo/protocol/supervisor.h>
 #include <stormo/train/elastic/training_state.h>
 #include <stormo/transport/net/socket.h>
 
@@ -31,8 +30,28 @@ constexpr int kBeatsInSilence = 8;
 /// How often a waiting process looks for signals.
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
-/// For one question to the Store.
-constexpr Duration kStoreTime = std::chrono::seconds(1);
+constexpr Duration kGoodbye = std::chrono::seconds(1);
+
+/// Of the rank that serves a group's Store: shorter silences are the members' to judge.
+constexpr Duration kLeastSilence = std::chrono::seconds(1);
+
+/// Of this host, as other ranks reach it: that of the interface, or the one that reaches the
+/// launcher.
+Result<std::string> own_address(const transport::Rendezvous& r, const std::string& to_launcher) {
+  if (r.cross_size == 1) return std::string("127.0.0.1");
+  if (r.interface.empty()) return to_launcher;
+  return transport::interface_address(r.interface);
+}
+
+/// `own`: the Store of this process.
+Result<transport::StoreAddress> store_of_rank_0(transport::StoreClient& launcher, Rank rank,
+                                                const transport::StoreAddress& own, Deadline by) {
+  constexpr std::string_view kKey = "store of rank 0";
+  if (rank == 0) STORMO_RETURN_IF_ERROR(launcher.set(kKey, own.text, by));
+  Result<std::string> found = launcher.get(kKey, by);
+  if (found.ok()) return transport::StoreAddress{*std::move(found)};
+  return found.status().within("rank 0 has not begun; did it start?");
+}
 
 std::string_view host_of(std::string_view identity) {
   return identity.substr(0, identity.rfind('/'));
@@ -44,16 +63,33 @@ std::string ElasticPlace::identity() const {
   return fmt::format("{}/{}", place.host, place.local_rank);
 }
 
-Result<std::unique_ptr<comm::EpochWorld>> first_world(const ElasticPlace& place) {
-  transport::Rendezvous r = place.place;
-  r.epoch = kFirstEpoch;
-  if (place.joins_later()) {
-    r = {};
-    static_cast<transport::JobSettings&>(r) = place.place;
+// The ranks that the launcher has started first learn from its Store where that of rank 0 is. From
+// then on nobody needs the launcher's.
+Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place) {
+  const transport::Rendezvous& all = place.place;
+  const Deadline by = Deadline::after(all.join_timeout);
+  STORMO_ASSIGN_OR_RETURN(
+      const auto launcher,
+      transport::StoreClient::connect({.address = all.store, .secret = all.secret}, by));
+  STORMO_ASSIGN_OR_RETURN(place.address, own_address(all, launcher->local_address()));
+  comm::EpochWorld::Options options{.settings = all,
+                                    .secret = all.secret,
+                                    .local_size = all.local_size,
+                                    .silence = std::max(place.silence, kLeastSilence)};
+  if (all.cross_size > 1) {
+    options.listen = "tcp:" + transport::to_string(transport::HostPort{place.address, 0});
   }
-  STORMO_ASSIGN_OR_RETURN(auto group, comm::join(r));
-  return std::make_unique<comm::EpochWorld>(std::move(group),
-                                            place.joins_later() ? 0 : kFirstEpoch);
+  STORMO_ASSIGN_OR_RETURN(auto world, comm::EpochWorld::open(std::move(options)));
+  if (place.joins_later()) return world;
+  transport::Rendezvous r = all;
+  r.epoch = kFirstEpoch;
+  r.store = {};
+  if (r.size > 1) {
+    STORMO_ASSIGN_OR_RETURN(r.store, store_of_rank_0(*launcher, r.rank, world->store(), by));
+  }
+  static_cast<void>(launcher->goodbye(Deadline::after(kGoodbye)));
+  STORMO_RETURN_IF_ERROR(world->enter(r));
+  return world;
 }
 
 ElasticSession::ElasticSession(comm::EpochWorld& world, ElasticPlace place, Outside outside)
@@ -63,16 +99,13 @@ ElasticSession::~ElasticSession() = default;
 
 Status ElasticSession::open(const Terms& terms) {
   const transport::Rendezvous& place = place_.place;
-  STORMO_ASSIGN_OR_RETURN(
-      store_, transport::StoreClient::connect({.address = place.store, .secret = place.secret},
-                                              Deadline::after(place.join_timeout)));
   const protocol::MemberId me{place_.identity(), place_.incarnation};
-  membership::ElasticDriver::Options options{
-      .job = place_.job, .me = me, .ports = place.ports, .secret = place.secret};
-  options.listen.host = "127.0.0.1";
-  if (place.cross_size > 1) {
-    STORMO_ASSIGN_OR_RETURN(options.listen.host, transport::interface_address(place.interface));
-  }
+  membership::ElasticDriver::Options options{.job = place_.job,
+                                             .me = me,
+                                             .ports = place.ports,
+                                             .secret = place.secret,
+                                             .store = world_.store().text};
+  options.listen.host = place_.address;
   STORMO_ASSIGN_OR_RETURN(
       options.membership,
       membership::open_register(place_.register_address,
@@ -120,9 +153,8 @@ Rank ElasticSession::rank_of(std::string_view identity) const {
   return static_cast<Rank>(*record_.rank_of(identity));
 }
 
-// Members of a host are neighbours in a record.
-Result<std::unique_ptr<comm::Communicator>> ElasticSession::join(
-    const protocol::ElasticRecord& record) {
+// Members of a host are neighbours in a record. They meet in the Store of the first one.
+Status ElasticSession::join(const protocol::ElasticRecord& record) {
   transport::Rendezvous r = place_.place;
   const std::string me = place_.identity();
   const std::vector<protocol::ElasticEntry>& all = record.members;
@@ -141,16 +173,14 @@ Result<std::unique_ptr<comm::Communicator>> ElasticSession::join(
     }
     ++r.local_size;
   }
+  r.store = {membership::parse_member_address(all.front().address).store};
   if (r.size == 1) r.store = {};
-  return comm::join(r);
+  return world_.enter(r);
 }
 
-// Also whoever waits for others in a group that is being made learns it, from the Store.
 void ElasticSession::abort(Epoch epoch) {
   const Status cause(Code::kCancelled, fmt::format("epoch {} is over: a member was lost", epoch));
-  const std::string key = fmt::format("epoch {}/{}", epoch, protocol::kFailureKey);
   world_.fail_epoch(epoch, cause);
-  (void)store_->set_if_absent(key, comm::encode_failure(cause), Deadline::after(kStoreTime));
 }
 
 /// A process without state is of no use alone: members answer whoever asks to be let in.
@@ -188,9 +218,7 @@ Status ElasticSession::enter() {
     if (const auto* start = std::get_if<protocol::StartGroup>(&order)) {
       const Epoch epoch = start->record.epoch;
       record_ = start->record;
-      auto group = join(start->record);
-      if (group.ok()) world_.replace(std::move(*group), epoch);
-      if (group.ok()) break;
+      if (join(start->record).ok()) break;
       tell(protocol::PartFailed{.epoch = epoch});
     } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {
       if (!kept.optimizer)

@@ -29,6 +29,7 @@ struct ElasticPlace {
   std::uint64_t incarnation = 1;  ///< which start of this rank it is
   std::size_t min_ranks = 1;      ///< with fewer the job waits
   Duration silence = std::chrono::seconds(2);  ///< after which a member counts as lost
+  std::string address{};  ///< of this host, by which others reach it; by first_world()
 
   /// A later start than the first one: it joins others who train.
   bool joins_later() const { return incarnation > 1; }
@@ -37,8 +38,8 @@ struct ElasticPlace {
 };
 
 /// The world that a Trainer borrows: of all ranks, for the first epoch; of this process alone where
-/// it joins later.
-Result<std::unique_ptr<comm::EpochWorld>> first_world(const ElasticPlace& place);
+/// it joins later. The launcher's Store is not used any more when this returns.
+Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place);
 
 /// What survives from one epoch to the next in a process.
 struct KeptState {
@@ -114,13 +115,12 @@ class ElasticSession {
 
  private:
   Result<Order> wait_for_order();
-  Result<std::unique_ptr<comm::Communicator>> join(const protocol::ElasticRecord& record);
+  Status join(const protocol::ElasticRecord& record);
   void abort(Epoch epoch);
 
   comm::EpochWorld& world_;
   const ElasticPlace place_;
   const Outside outside_;
-  std::unique_ptr<transport::StoreClient> store_;  // of the launcher
   protocol::ElasticRecord record_;
   protocol::Healing healing_;
   bool was_member_ = false;

@@ -38,8 +38,9 @@ struct Welcome {
 
 /// Until one of them is ready: its `revents` say so.
 Status wait_ready(std::span<pollfd> fds, Deadline by, const Health* job) {
+  constexpr Duration kJobLook = std::chrono::milliseconds(50);
   for (;;) {
-    const auto left = std::min<Duration>(by.remaining(), std::chrono::seconds(1));
+    const auto left = std::min<Duration>(by.remaining(), kJobLook);
     const int ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
     const int ready = poll(fds.data(), fds.size(), ms);
     if (ready > 0) return {};

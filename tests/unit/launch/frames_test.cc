@@ -75,10 +75,13 @@ TEST(Orders, RoundTripAndBounds) {
   };
   const AgentOrder start{.task = AgentTask::kStart, .value = 900, .rank = 7};
   EXPECT_EQ(*read({.value = 15}), AgentOrder{.value = 15});
+  const AgentOrder begin{.task = AgentTask::kBegin, .value = 1, .text = "quorum://10.0.0.1:4001"};
   EXPECT_EQ(*read(start), start);
+  EXPECT_EQ(*read(begin), begin);
+  EXPECT_FALSE(read({.value = 15, .text = std::string(AgentOrder::kMaxText + 1, 'x')}).ok());
   for (const int bad : {-1, 0, 65, 900}) EXPECT_FALSE(read({.value = bad}).ok()) << bad;
   EXPECT_FALSE(read({.task = AgentTask::kStart, .value = 0}).ok());
-  EXPECT_FALSE(read({.task = static_cast<AgentTask>(3), .value = 1}).ok());
+  EXPECT_FALSE(read({.task = static_cast<AgentTask>(5), .value = 1}).ok());
 }
 
 TEST(LineSplitter, CutsAtNewlinesOnly) {

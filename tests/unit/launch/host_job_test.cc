@@ -34,6 +34,8 @@ HostJob example() {
   job.local_size = 3;
   job.name = "0123456789abcdef";
   job.register_address = "quorum://10.0.0.1:4001";
+  job.acceptor = 1;
+  job.acceptors = 3;
   job.store.text = "tcp:10.0.0.1:4000";
   job.secret = example_secret();
   job.interface = "eth0";
@@ -57,6 +59,8 @@ TEST(HostJob, SurvivesItsJourney) {
   EXPECT_EQ(back->name, job.name);
   EXPECT_EQ(back->register_address, job.register_address);
   EXPECT_EQ(back->ports, job.ports);
+  EXPECT_EQ(back->acceptor, 1);
+  EXPECT_EQ(back->acceptors, 3);
   EXPECT_EQ(back->bind, BindPolicy::kNuma);
 }
 
@@ -69,7 +73,14 @@ TEST(HostJob, RefusesAnythingElse) {
       [](HostJob& job) { job.local_size = 2'000'000'000; },
       [](HostJob& job) { job.cross_rank = 2; },
       [](HostJob& job) { job.program = {}; },
-      [](HostJob& job) { job.register_address = {}; },
+      [](HostJob& job) { job.acceptors = 0; },
+      [](HostJob& job) {
+        job.register_address = {};
+        job.acceptor = -1;
+        job.acceptors = 0;
+      },
+      [](HostJob& job) { job.acceptor = 3; },
+      [](HostJob& job) { job.acceptor = -2; },
       [](HostJob& job) { job.bind = static_cast<BindPolicy>(9); }};
   for (const auto& make_mistake : mistakes) {
     HostJob job = example();

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <stormo/base/descriptor.h>
+#include <stormo/base/status.h>
+
+namespace stormo::launch {
+
+/// "0": ranks of an elastic job end with their launcher, as those of other jobs.
+inline constexpr const char* kOutlivesVariable = "STORMO_OUTLIVES_LAUNCHER";
+
+/// Another end of the pipe whose end the guard (spawn.h) that leads process group `group` waits
+/// for. `flags`: O_RDONLY, or O_WRONLY: the guard does not end the job while this end is open.
+Result<Descriptor> open_lifeline(pid_t group, int flags);
+
+/// For a rank that is to go on when the process that has started it, the launcher or the agent of
+/// its host, ends in whatever way. Otherwise the kernel and the guard kill it then.
+///
+/// Its output, if it goes to that process by a pipe, then goes to files, with what was not read
+/// before.
+class Outliving {
+ public:
+  struct Options {
+    std::string output;  ///< the files are this with ".out" and ".err"
+    /// Called once, on a thread of this object, when output has moved.
+    std::function<void()> on_orphaned;
+  };
+  /// An error: this process ends with its parent, as before.
+  static Result<std::unique_ptr<Outliving>> begin(Options options);
+  ~Outliving();
+  Outliving(const Outliving&) = delete;
+  Outliving& operator=(const Outliving&) = delete;
+
+ private:
+  explicit Outliving(Options options) : options_(std::move(options)) {}
+  Status prepare();
+  void wait();
+  void move_output();
+
+  const Options options_;
+  Descriptor lifeline_;
+  Descriptor parent_;                 // readable when it has ended
+  std::array<Descriptor, 2> unread_;  // other ends of the pipes of standard output and error
+  Descriptor stop_;
+  std::thread thread_;
+};
+
+}  // namespace stormo::launch
