@@ -1,6 +1,7 @@
 #include <stormo/launch/job/agent.h>
 
 #include <fmt/format.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -88,7 +89,9 @@ class Agent final : public RankListener {
     } else if (const auto order = transport::decode<AgentOrder>("agent", message); !order.ok()) {
       refuse(order.status());
     } else if (ranks_ && order->task == AgentTask::kStart) {
-      ranks_->start_again(order->rank, order->value);
+      ranks_->start_later({order->rank, order->local_rank, order->value});
+    } else if (ranks_ && order->task == AgentTask::kLeave) {
+      ranks_->ask_to_leave(order->rank);
     } else if (ranks_) {
       ranks_->send_signal(order->value);
     }
@@ -107,7 +110,26 @@ class Agent final : public RankListener {
       return errno_error(fmt::format("working directory '{}'", job.directory));
     STORMO_ASSIGN_OR_RETURN(ranks_,
                             LocalRanks::start(loop_, orphans_, job, std::move(guard), *this));
-    return {};
+    return job.name.empty() ? Status() : await_notice();
+  }
+
+  /// An elastic job does without this host: SIGTERM says that it is taken away soon. A second one
+  /// ends this process.
+  Status await_notice() {
+    sigset_t notice;
+    ::sigemptyset(&notice);
+    ::sigaddset(&notice, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &notice, nullptr);
+    notice_ = transport::Descriptor(::signalfd(-1, &notice, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (!notice_.valid()) return errno_error("signalfd");
+    return loop_.watch_readable(notice_.get(), [this, notice] {
+      signalfd_siginfo info{};
+      if (::read(notice_.get(), &info, sizeof info) != sizeof info) return;
+      loop_.forget(notice_.get());
+      notice_.reset();
+      ::pthread_sigmask(SIG_UNBLOCK, &notice, nullptr);
+      tell({AgentEvent::kLeaves, 0, 0, {}});
+    });
   }
 
   EventLoop& loop_;
@@ -117,6 +139,7 @@ class Agent final : public RankListener {
   std::unique_ptr<LocalRanks> ranks_;
   transport::FrameSplitter input_{"launcher", kMaxDescription};
   bool input_ended_ = false;
+  transport::Descriptor notice_;  ///< of SIGTERM, until there was one
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/launch/environment.h>
 #include <stormo/transport/call/fields.h>
 #include <stormo/transport/call/frame.h>
 
@@ -23,6 +24,7 @@ enum class AgentEvent : std::uint8_t {
   kMessage = 7,     ///< payload: text
   kRefused = 8,     ///< payload: why nothing was started
   kNotStarted = 9,  ///< payload: why the rank was not started again
+  kLeaves = 10,     ///< the host is taken away soon
 };
 
 /// A message of an agent to the launcher.
@@ -35,7 +37,7 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 void fields(auto& visit, transport::Like<Frame> auto& frame) {
-  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kNotStarted),
+  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kLeaves),
         frame.rank, frame.value, transport::at_most(Frame::kMaxPayload, frame.payload));
 }
 /// As it is sent. A hello is a line of text, so that any version reads it.
@@ -59,7 +61,8 @@ class FrameReader {
 /// Values are wire format: append only.
 enum class AgentTask : std::uint8_t {
   kSignal = 1,  ///< value: the signal for all ranks of the host
-  kStart = 2,   ///< value: the incarnation of `rank`, which is started again
+  kStart = 2,   ///< value: the incarnation of `rank`, which is started at `local_rank`
+  kLeave = 3,   ///< `rank` is to leave its elastic job; value: 1
 };
 
 /// What the launcher tells an agent after the HostJob.
@@ -67,11 +70,12 @@ struct AgentOrder {
   AgentTask task = AgentTask::kSignal;
   std::int32_t value = 0;
   Rank rank = 0;
+  std::int32_t local_rank = 0;
   bool operator==(const AgentOrder&) const = default;
 };
 void fields(auto& visit, transport::Like<AgentOrder> auto& order) {
-  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kStart), order.value,
-        order.rank);
+  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kLeave), order.value,
+        order.rank, transport::within(order.local_rank, 0, kMaxRanks - 1));
   const bool is_signal = order.task == AgentTask::kSignal;
   visit.require(order.value >= 1 && (!is_signal || order.value <= 64), "not a signal or start");
 }

@@ -133,6 +133,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
     job.cross_rank = static_cast<int>(i);
     job.cross_size = static_cast<int>(shares.size());
     job.size = plan.ranks;
+    plan.slots.push_back(hosts.empty() ? kMaxRanks : hosts[i].slots);
     plan.hosts.push_back(std::move(job));
   }
   return plan;

@@ -99,10 +99,23 @@ void RemoteHost::send_signal(int signal) {
   if (!lost_) requests_->push(transport::frame(transport::encode(AgentOrder{.value = signal})));
 }
 
-void RemoteHost::start_again(Rank rank, int incarnation) {
+void RemoteHost::start_later(const LaterStart& start) {
   if (lost_) return;
-  requests_->push(transport::frame(transport::encode(
-      AgentOrder{.task = AgentTask::kStart, .value = incarnation, .rank = rank})));
+  if (!owns(start.rank)) added_.insert(start.rank);
+  requests_->push(transport::frame(transport::encode(AgentOrder{.task = AgentTask::kStart,
+                                                                .value = start.incarnation,
+                                                                .rank = start.rank,
+                                                                .local_rank = start.local_rank})));
+}
+
+void RemoteHost::ask_to_leave(Rank rank) {
+  if (lost_) return;
+  requests_->push(transport::frame(
+      transport::encode(AgentOrder{.task = AgentTask::kLeave, .value = 1, .rank = rank})));
+}
+
+bool RemoteHost::owns(Rank rank) const {
+  return (rank >= first_rank_ && rank < first_rank_ + local_size_) || added_.contains(rank);
 }
 
 void RemoteHost::pause_output(bool paused) {
@@ -169,6 +182,7 @@ void RemoteHost::take(const Frame& frame) {
     case AgentEvent::kOutput: return listener_.on_output(frame.rank, stream, frame.payload);
     case AgentEvent::kClosed: return listener_.on_output_end(frame.rank, stream);
     case AgentEvent::kExited: return listener_.on_exited(frame.rank, frame.value);
+    case AgentEvent::kLeaves: return listener_.on_host_leaves(cross_rank_);
     case AgentEvent::kSignalled:
       return listener_.on_signalled(frame.rank, frame.value, frame.payload);
   }

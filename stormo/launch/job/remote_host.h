@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ class RemoteHost final : public HostRanks {
   ~RemoteHost() override;
 
   void send_signal(int signal) override;
-  void start_again(Rank rank, int incarnation) override;
+  void start_later(const LaterStart& start) override;
+  void ask_to_leave(Rank rank) override;
   void pause_output(bool paused) override;
   void end(Deadline by) override;
   TimePoint wakes_at() const override { return answers_by_; }
@@ -40,7 +42,7 @@ class RemoteHost final : public HostRanks {
   void take(const Frame& frame);
   void lose(std::string_view reason);
   std::string how_it_ended();
-  bool owns(Rank rank) const { return rank >= first_rank_ && rank < first_rank_ + local_size_; }
+  bool owns(Rank rank) const;
 
   EventLoop& loop_;
   RankListener& listener_;
@@ -48,6 +50,7 @@ class RemoteHost final : public HostRanks {
   int cross_rank_;
   Rank first_rank_;
   int local_size_;
+  std::set<Rank> added_;  ///< ranks beyond these
   TimePoint answers_by_;
   pid_t shell_ = 0;
   Descriptor input_;

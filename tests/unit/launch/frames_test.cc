@@ -73,12 +73,16 @@ TEST(Orders, RoundTripAndBounds) {
   const auto read = [](const AgentOrder& order) {
     return transport::decode<AgentOrder>("agent", transport::encode(order));
   };
-  const AgentOrder start{.task = AgentTask::kStart, .value = 900, .rank = 7};
+  const AgentOrder start{.task = AgentTask::kStart, .value = 900, .rank = 7, .local_rank = 3};
   EXPECT_EQ(*read({.value = 15}), AgentOrder{.value = 15});
   EXPECT_EQ(*read(start), start);
   for (const int bad : {-1, 0, 65, 900}) EXPECT_FALSE(read({.value = bad}).ok()) << bad;
   EXPECT_FALSE(read({.task = AgentTask::kStart, .value = 0}).ok());
-  EXPECT_FALSE(read({.task = static_cast<AgentTask>(3), .value = 1}).ok());
+  EXPECT_TRUE(read({.task = AgentTask::kLeave, .value = 1, .rank = 7}).ok());
+  EXPECT_FALSE(read({.task = static_cast<AgentTask>(4), .value = 1}).ok());
+  for (const int bad : {-1, kMaxRanks}) {
+    EXPECT_FALSE(read({.task = AgentTask::kStart, .value = 2, .local_rank = bad}).ok()) << bad;
+  }
 }
 
 TEST(LineSplitter, CutsAtNewlinesOnly) {
