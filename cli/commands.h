@@ -43,6 +43,7 @@ void add_checkpoint_command(CLI::App& app, Invocation& invocation);
 void add_data_command(CLI::App& app, Invocation& invocation);
 void add_train_command(CLI::App& app, Invocation& invocation);
 void add_top_command(CLI::App& app, Invocation& invocation);
+void add_resize_command(CLI::App& app, Invocation& invocation);
 void add_evaluate_command(CLI::App& app, Invocation& invocation);
 void add_sample_command(CLI::App& app, Invocation& invocation);
 void add_predict_command(CLI::App& app, Invocation& invocation);

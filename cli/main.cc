@@ -54,6 +54,7 @@ std::string version_text() {
 void add_commands(CLI::App& app, Invocation& invocation) {
   add_train_command(app, invocation);
   add_top_command(app, invocation);
+  add_resize_command(app, invocation);
   add_evaluate_command(app, invocation);
   add_predict_command(app, invocation);
   add_sample_command(app, invocation);

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/text.h>
+
 namespace stormo::cli {
 namespace {
 
@@ -40,14 +42,23 @@ Status check_foreign(const LaunchFlags& flags, const transport::Rendezvous& plac
       place.source));
 }
 
-Result<transport::Rendezvous> against_flags(const LaunchFlags& flags, transport::Rendezvous place) {
+/// Whether it has come to an elastic job that began with fewer ranks, as -n and -H say.
+bool came_later(const transport::Rendezvous& place, int ranks_at_first,
+                const launch::EnvironmentReader& read) {
+  const auto start = number_in<int>(read("STORMO_INCARNATION").value_or(""));
+  return place.source == "stormo" && start.value_or(1) > 1 && place.rank >= ranks_at_first;
+}
+
+Result<transport::Rendezvous> against_flags(const LaunchFlags& flags, transport::Rendezvous place,
+                                            const launch::EnvironmentReader& read) {
   if (place.source == "none" || words_of(flags).empty()) return place;
   std::vector<std::string> errors;
   const auto shares = place_of_ranks(flags, errors);
   const int wanted = shares.back().first_rank + shares.back().ranks;
   // ranks that Stormo has started get the words of the command that did
   const bool same_hosts = flags.hosts.empty() || place.source == "stormo";
-  if (errors.empty() && wanted == place.size && same_hosts) return place;
+  const bool same_ranks = wanted == place.size || came_later(place, wanted, read);
+  if (errors.empty() && same_ranks && same_hosts) return place;
   if (place.size == 1) return transport::Rendezvous();
   return invalid_argument(fmt::format(
       "{}: but this process is rank {} of {} already, which {} has started ({}). Leave out -n and "
@@ -82,7 +93,7 @@ Result<transport::Rendezvous> read_place(const LaunchFlags& flags,
     if (place->size > 1) STORMO_RETURN_IF_ERROR(check_foreign(flags, *place));
   }
   STORMO_RETURN_IF_ERROR(place.status());
-  return against_flags(flags, std::move(*place));
+  return against_flags(flags, std::move(*place), read);
 }
 
 Result<transport::Rendezvous> place_in_job(const LaunchFlags& flags) {

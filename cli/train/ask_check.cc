@@ -9,11 +9,26 @@
 
 #include <cli/commands.h>
 #include <cli/own_program.h>
+#include <cli/resize/job_socket.h>
 #include <cli/torch_program.h>
 #include <cli/train/arguments.h>
 #include <cli/train/report.h>
+#include <stormo/base/printable.h>
+#include <stormo/launch/environment.h>
 
 namespace stormo::cli {
+namespace {
+
+/// Empty where the job has to do without.
+std::string job_socket() {
+  const Result<std::string> path = own_job_socket(launch::process_environment());
+  if (path.ok()) return *path;
+  fmt::print(stderr, "warning: `stormo resize` does not find this job: {}\n",
+             message_text(path.status().message()));
+  return {};
+}
+
+}  // namespace
 
 int check_and_launch(const std::string& command, const char* check_command,
                      launch::LaunchOptions options, int ranks_here, bool json) {
@@ -48,6 +63,7 @@ int check_and_launch(const std::string& command, const char* check_command,
   options.loaded = std::move(loaded);
   options.may_be_lost = run->may_be_lost;
   options.elastic = run->elastic;
+  if (options.elastic) options.elastic->control = job_socket();
   if (!run->library_path.empty()) {
     options.environment.emplace_back("LD_LIBRARY_PATH", run->library_path);
   }

@@ -177,7 +177,11 @@ launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
 
 std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
   if (!recipe.train.commits) return {};
-  return launch::Elastic{.register_address = recipe.elastic.register_address};
+  const std::int64_t batch = recipe.train.global_batch;
+  return launch::Elastic{
+      .register_address = recipe.elastic.register_address,
+      .min_ranks = static_cast<int>(recipe.elastic.min_ranks),
+      .max_ranks = static_cast<int>(std::min<std::int64_t>(batch, launch::kMaxRanks))};
 }
 
 /// Also if it cannot be used: then resuming says why, and nothing begins in its place.

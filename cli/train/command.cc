@@ -60,6 +60,11 @@ void add_outlets(CLI::App& command, TrainArguments& a) {
       });
 }
 
+/// The address, which may be empty, has no blanks.
+std::string elastic_text(const launch::Elastic& elastic) {
+  return fmt::format("{} {} {}", elastic.min_ranks, elastic.max_ranks, elastic.register_address);
+}
+
 }  // namespace
 
 void add_train_arguments(CLI::App& train, Invocation& invocation,
@@ -136,7 +141,7 @@ std::string to_text(const CheckedRun& run) {
   return run.program + '\0' + run.library_path + '\0' + run.checkpoint_directory + '\0' +
          fmt::format("{} {} {}", run.may_be_lost.first, run.may_be_lost.count,
                      run.may_be_lost.servers) +
-         '\0' + (run.elastic ? "elastic " + run.elastic->register_address : "") + '\0' +
+         '\0' + (run.elastic ? elastic_text(*run.elastic) : "") + '\0' +
          fmt::format("{}", fmt::join(run.chosen, " ")) + '\0';
 }
 
@@ -150,9 +155,10 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
                  .checkpoint_directory = std::string(parts[2])};
   std::istringstream lost{std::string(parts[3])};
   lost >> run.may_be_lost.first >> run.may_be_lost.count >> run.may_be_lost.servers;
-  constexpr std::string_view kElastic = "elastic ";
-  if (parts[4].starts_with(kElastic)) {
-    run.elastic = {.register_address = std::string(parts[4].substr(kElastic.size()))};
+  if (!parts[4].empty()) {
+    launch::Elastic& elastic = run.elastic.emplace();
+    std::istringstream words{std::string(parts[4])};
+    words >> elastic.min_ranks >> elastic.max_ranks >> elastic.register_address;
   }
   std::istringstream chosen{std::string(parts[5])};  // none has a blank
   for (std::string word; chosen >> word;) run.chosen.push_back(word);

@@ -31,6 +31,7 @@
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/process/available_memory.h>
+#include <stormo/protocol/supervisor.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/estimate/step_sizes.h>
@@ -288,7 +289,17 @@ std::unique_ptr<train::ElasticSession> elastic_session(const TrainRun& run) {
       train::ElasticSession::Outside{
           .say = [who = run.elastic->identity()](
                      const std::string& line) { std::cerr << who + ": " + line + "\n"; },
-          .is_asked_to_stop = [] { return train::StopSignal::received() != 0; }});
+          .is_asked_to_stop = [] { return train::StopSignal::received() != 0; },
+          .is_asked_to_leave =
+              [] {
+                return train::StopSignal::asked_to_leave() != train::StopSignal::Leave::kNotAsked;
+              }});
+}
+
+/// The launcher knows whom it has told to leave.
+int exit_code_of_leaver() {
+  const bool is_told = train::StopSignal::asked_to_leave() == train::StopSignal::Leave::kByLauncher;
+  return is_told ? kExitOk : protocol::kHasLeft;
 }
 
 void warn_of(const TrainRun& run, const train::RecipeData& data) {
@@ -353,6 +364,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   if (!run.words.trace.empty()) STORMO_RETURN_IF_ERROR(begin_trace(run, group, trainer, trace));
 
   const Result<observe::EndRecord> end = trainer.run();
+  if (elastic && elastic->has_left_job()) return exit_code_of_leaver();
   progress = {trainer.started(), trainer.last_saved()};
   const bool interrupted = end.status().code() == Code::kInterrupted;
   if (!end.ok() && !interrupted) return end.status();

@@ -9,6 +9,13 @@
 #include <utility>
 
 namespace stormo::protocol {
+namespace {
+
+/// The first start of a rank that comes later: it joins others, as one that is started again.
+constexpr int kFirstOfNew = 2;
+
+}  // namespace
+
 std::optional<Rank> named_rank(std::string_view text) {
   constexpr std::string_view kWord = "rank ";
   for (std::size_t at = text.find(kWord); at != std::string_view::npos;
@@ -55,6 +62,10 @@ std::vector<JobAction> Supervisor::handle(const JobEvent& event, TimePoint now) 
     take_user_signal(user->signal, actions);
   } else if (const auto* lost = std::get_if<HostLost>(&event)) {
     take(*lost, now);
+  } else if (const auto* size = std::get_if<SizeAsked>(&event)) {
+    take(*size, now);
+  } else if (const auto* leaving = std::get_if<HostLeaves>(&event)) {
+    take(*leaving);
   } else if (std::holds_alternative<AllHeard>(event)) {
     if (phase_ == Phase::kLingering) phase_ends_ = now;
   }
@@ -105,19 +116,19 @@ bool Supervisor::is_dispensable(const Member& m, TimePoint now) const {
   const int group = m.place.stands_in;
   if (m.returns_at && *m.returns_at <= now) return true;
   return group == 0 || std::ranges::any_of(members_, [group](const Member& other) {
-           return other.place.stands_in == group && (!other.gone || other.code == 0);
+           return other.place.stands_in == group && (!other.gone || ended_well(other));
          });
 }
 
 /// Whether a rank that has just been lost has a run to come back to.
 bool Supervisor::replaces() const {
   return options_.replaces && phase_ == Phase::kRunning && !failed_ && !interrupted_by_ &&
-         std::ranges::none_of(members_, [](const Member& m) { return m.code == 0; });
+         std::ranges::none_of(members_, &ended_well);
 }
 
 void Supervisor::plan_return(Rank rank, TimePoint now) {
   Member& m = members_[static_cast<std::size_t>(rank)];
-  if (!replaces() || !m.place.may_be_lost) return;
+  if (!replaces() || !m.place.may_be_lost || !m.wanted) return;
   if (m.code == kConfiguration || m.code == kSavedTryAgain) return;
   const std::string identity = std::to_string(rank);
   history_.note(identity, now);
@@ -130,7 +141,10 @@ void Supervisor::start_again(TimePoint now, std::vector<JobAction>& actions) {
     Member& m = members_[i];
     if (!wanted) m.returns_at.reset();
     if (!m.returns_at || *m.returns_at > now) continue;
-    m = {.place = m.place, .incarnation = m.incarnation + 1, .is_starting = true};
+    m = {.place = m.place,
+         .incarnation = m.incarnation + 1,
+         .is_starting = true,
+         .is_added = m.is_added};
     actions.emplace_back(StartRank{static_cast<Rank>(i), m.incarnation});
   }
 }
@@ -139,6 +153,7 @@ void Supervisor::note_end(Rank rank, TimePoint now) {
   Member& m = members_[static_cast<std::size_t>(rank)];
   m.gone = true;
   m.is_starting = false;
+  if (has_left(m)) return note_left(rank, now);
   m.by_itself = phase_ != Phase::kTerminating && phase_ != Phase::kKilling && !killed_by_user_;
   excuse_frozen();
   if (!m.by_itself) return;
@@ -179,8 +194,9 @@ void Supervisor::take(const Started& e) {
   if (!m) return;
   m->pid = e.pid;
   if (!std::exchange(m->is_starting, false)) return;
-  news_.emplace_back(
-      RankStarted{e.rank, m->incarnation, e.pid, name(e.rank) + " is started again"});
+  const bool is_new = m->is_added && m->incarnation == kFirstOfNew;
+  news_.emplace_back(RankStarted{e.rank, m->incarnation, e.pid,
+                                 name(e.rank) + (is_new ? " is started" : " is started again")});
 }
 
 void Supervisor::take(const NotStarted& e, TimePoint now) {
@@ -207,6 +223,7 @@ void Supervisor::take(const Signalled& e, TimePoint now) {
 
 void Supervisor::take(const HostLost& e, TimePoint now) {
   bool any = false;
+  closed_hosts_.push_back(e.cross_rank);
   for (Member& m : members_) {
     if (m.place.cross_rank != e.cross_rank) continue;
     m.returns_at.reset();
@@ -253,7 +270,7 @@ bool Supervisor::needed_gone() const {
     return std::ranges::all_of(members_,
                                [](const Member& m) { return m.gone || m.place.may_be_lost; });
   }
-  if (std::ranges::none_of(members_, [](const Member& m) { return m.code == 0; })) return false;
+  if (std::ranges::none_of(members_, &ended_well)) return false;
   return members_.front().gone || std::all_of(members_.begin() + 1, members_.end(), is_gone);
 }
 

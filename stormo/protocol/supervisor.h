@@ -16,6 +16,22 @@ namespace stormo::protocol {
 /// watches.
 inline constexpr std::string_view kFailureKey = "failure";
 
+/// Exit code of a rank that has left its job because somebody else than the launcher asked this
+/// rank alone to end: the job goes on without it.
+inline constexpr int kHasLeft = 79;
+/// With this value SIGTERM comes from the launcher (sigqueue), for this rank alone: it leaves, and
+/// exits with 0. Sent otherwise by the launcher it is for all ranks.
+inline constexpr int kLeaveMark = 0x1eaf;
+
+/// Where a rank runs, for reports.
+struct RankPlace {
+  int cross_rank = 0;
+  std::string host;
+  bool may_be_lost = false;  ///< others do without it, if it fails before any other rank does
+  /// Ranks with the same number, other than 0, stand in for each other: the last one is needed.
+  int stands_in = 0;
+};
+
 /// The events of a launched job: a JobEvent is one of these.
 struct Started {
   Rank rank = 0;
@@ -48,12 +64,22 @@ struct HostLost {
   int cross_rank = 0;
   std::string reason;
 };
+/// Of a job that replaces its ranks: it is to have so many from now on. `places` are new ones,
+/// behind those that have no rank any more (Supervisor::num_free()).
+struct SizeAsked {
+  int ranks = 0;
+  std::vector<RankPlace> places{};
+};
+/// Likewise: this host is taken away soon. Its ranks leave, and none is started there.
+struct HostLeaves {
+  int cross_rank = 0;
+};
 /// No process is left that could report a failure.
 struct AllHeard {};
 /// Time has passed.
 struct Tick {};
 using JobEvent = std::variant<Started, NotStarted, Exited, Signalled, FailureReported, UserSignal,
-                              HostLost, AllHeard, Tick>;
+                              HostLost, SizeAsked, HostLeaves, AllHeard, Tick>;
 
 /// The actions of the launcher: a JobAction is one of these.
 struct SignalAll {
@@ -75,7 +101,7 @@ struct RankLost {
 /// A lost rank is to be started again where it was. Started or NotStarted is the answer.
 struct StartRank {
   Rank rank = 0;
-  int incarnation = 0;  ///< which start of it this is: 2 after the first loss
+  int incarnation = 0;  ///< which start of it this is: 2 after the first loss, and of a new one
   bool operator==(const StartRank&) const = default;
 };
 /// It was started.
@@ -86,16 +112,19 @@ struct RankStarted {
   std::string text;  ///< "rank 2 (host a, pid 4790) is started again"
   bool operator==(const RankStarted&) const = default;
 };
-using JobAction = std::variant<SignalAll, RankLost, StartRank, RankStarted, JobDone>;
-
-/// Where a rank runs, for reports.
-struct RankPlace {
-  int cross_rank = 0;
-  std::string host;
-  bool may_be_lost = false;  ///< others do without it, if it fails before any other rank does
-  /// Ranks with the same number, other than 0, stand in for each other: the last one is needed.
-  int stands_in = 0;
+/// A rank is to leave the job after the present step, and exits with 0 then.
+struct LeaveRank {
+  Rank rank = 0;
+  bool operator==(const LeaveRank&) const = default;
 };
+/// It has.
+struct RankLeft {
+  Rank rank = 0;
+  std::string text;  ///< "rank 2 (host a, pid 4790) has left"
+  bool operator==(const RankLeft&) const = default;
+};
+using JobAction =
+    std::variant<SignalAll, RankLost, StartRank, RankStarted, LeaveRank, RankLeft, JobDone>;
 
 /// Decides when a launched job ends and with which exit code. A pure state machine: copyable, no
 /// clock and no I/O.
@@ -119,7 +148,9 @@ struct RankPlace {
 /// only if another one lives meanwhile: so a program that always fails ends. There is no start of a
 /// rank that has exited with 2 or whose host is lost, and none after a rank has ended well, or as
 /// interrupted, after a signal of the user, or after a failure. A rank that exits with 75 says that
-/// nobody has anything to go on with: that ends the job.
+/// nobody has anything to go on with: that ends the job. Such a job may be asked to have more ranks
+/// or fewer (supervisor_size.cc). Whoever leaves then, or exits with kHasLeft, has neither failed
+/// nor ended well.
 class Supervisor {
  public:
   struct Options {
@@ -146,6 +177,17 @@ class Supervisor {
   /// When to send a Tick if no event comes before; empty: never.
   std::optional<TimePoint> wakes_at() const;
   bool done() const { return phase_ == Phase::kDone; }
+  /// The ranks that run, or are started again when they have waited, without those that leave.
+  std::vector<Rank> ranks() const;
+  int num_ranks() const { return static_cast<int>(ranks().size()); }
+  /// How many ranks have left, or are lost for good, on hosts that are there: the first that come
+  /// when there are to be more.
+  int num_free() const;
+  int num_on_host(int cross_rank) const;  ///< places
+  bool is_anybody_leaving() const;        ///< told to, and not gone yet
+  /// Whether SizeAsked changes anything: not when the job is about to end.
+  bool may_change() const { return replaces(); }
+  bool is_closed(int cross_rank) const;  ///< its host is lost, or leaves
   /// Whether it waits only for a late report or AllHeard.
   bool lingers() const { return phase_ == Phase::kLingering; }
 
@@ -165,6 +207,12 @@ class Supervisor {
     bool is_starting = false;               ///< after a loss, and not yet Started
     std::optional<TimePoint> returns_at{};  ///< gone, and to be started again
     std::string unstarted{};                ///< why it could not be
+    bool is_added = false;                  ///< the job has begun without it
+    bool wanted = true;                     ///< else it leaves, or is gone for good
+    bool leaves = false;                    ///< its process was told to
+    bool left = false;                      ///< gone, as it was told
+    /// Runs, or will, and is to stay.
+    bool is_present() const { return wanted && (!gone || returns_at); }
   };
   static constexpr int kConfiguration = 2, kSavedTryAgain = 75, kSignalBase = 128;  ///< exit codes
 
@@ -174,6 +222,8 @@ class Supervisor {
   void take(const Exited& e, TimePoint now);
   void take(const Signalled& e, TimePoint now);
   void take(const HostLost& e, TimePoint now);
+  void take(const SizeAsked& e, TimePoint now);
+  void take(const HostLeaves& e);
   void take_user_signal(int signal, std::vector<JobAction>& actions);
   void advance(TimePoint now, std::vector<JobAction>& actions);
   void finish(std::vector<JobAction>& actions);
@@ -186,6 +236,11 @@ class Supervisor {
   void note_end(Rank rank, TimePoint now);
   bool replaces() const;
   void plan_return(Rank rank, TimePoint now);
+  void dismiss(Member& m);
+  bool is_free(const Member& m) const;
+  bool has_left(const Member& m) const;
+  void note_left(Rank rank, TimePoint now);
+  static bool ended_well(const Member& m) { return m.code == 0 && !m.left; }
   void start_again(TimePoint now, std::vector<JobAction>& actions);
   static bool is_crash(int signal);
   static std::optional<int> interruption(int code);
@@ -215,6 +270,7 @@ class Supervisor {
   std::optional<std::string> report_text_;
   std::optional<Rank> report_rank_;
   std::optional<HostLost> lost_host_;
+  std::vector<int> closed_hosts_;  ///< lost, or about to be
   LossHistory history_{LossHistory::Limits{}};
   std::vector<JobAction> news_;  ///< of ranks that were lost and started, not yet told
 };

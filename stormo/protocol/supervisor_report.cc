@@ -78,7 +78,9 @@ std::string Supervisor::name(Rank rank) const {
 std::string Supervisor::ending(const Member& m) const {
   if (m.signal) return "killed by " + signal_text(*m.signal);
   if (m.code) return fmt::format("exit status {}", *m.code);
-  if (!m.unstarted.empty()) return "could not be started again: " + m.unstarted;
+  if (!m.unstarted.empty()) {
+    return fmt::format("could not be started{}: {}", m.is_added ? "" : " again", m.unstarted);
+  }
   return m.lost ? "lost with its host" : "still running";
 }
 

@@ -5,6 +5,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import contextlib
 import os
+import pathlib
 import signal
 
 from elastic_cli import STEPS_AFTER, ElasticTest, Job
@@ -78,6 +79,33 @@ class ElasticHosts(ElasticHostsTest):
         self.assertEqual(job.epochs, [], "its ranks were lost")
         self.assertIn(f"{self.name}-2", err)
         self.assertEqual(len(list(self.folder.glob(f"run/rank-{self.name}-2-*.err"))), 2)
+        self.assert_as_one_process(job, steps)
+
+    def test_a_host_is_taken_away(self):
+        job = self.job()
+        job.until_step(STEPS_AFTER)
+        ranks = ranks_of(job.process)
+        stat = pathlib.Path(f"/proc/{ranks[2]}/stat").read_text()
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGTERM)  # the agent, which has started it
+        job.until_ranks(2)
+        steps, err = job.stop()
+        self.assertIn(f"host {self.name}-2 is taken away", err)
+        for rank in (2, 3):
+            self.assertIn(f"rank {rank} (host {self.name}-2, pid {ranks[rank]}) has left", err)
+        self.assertNotIn("lost", err)
+        self.assert_edges_only(job, steps)
+        self.assert_as_one_process(job, steps)
+
+    def test_another_rank_on_the_other_host(self):
+        job = self.job("-n", "3")
+        job.until_step(STEPS_AFTER)
+        for ranks in (4, 3, 4):
+            done = self.stormo("resize", str(job.process.pid), "-n", str(ranks))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            job.until_ranks(ranks)
+        self.assertEqual(self.stormo("resize", str(job.process.pid), "-n", "5").returncode, 2)
+        steps, err = job.stop()
+        self.assertRegex(err, rf"rank 3 \(host {self.name}-2, pid \d+\) is started\n")
         self.assert_as_one_process(job, steps)
 
 

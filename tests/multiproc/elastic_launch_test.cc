@@ -1,6 +1,7 @@
 // Elastic jobs with real processes: the register, and ranks that are lost and started again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <csignal>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <string>
 
 #include <stormo/base/temporary_folder.h>
+#include <stormo/launch/job/job_control.h>
 
 #include "launch_program.h"
 #include "process.h"
@@ -56,6 +58,12 @@ void expect_replaced_once(const Outcome& o) {
   EXPECT_GT(after, 0);
   EXPECT_NE(before, after);
   EXPECT_THAT(o.err, HasSubstr("stormo: ranks were lost once before the end:\n  rank 1 "));
+}
+
+pid_t parent_of(const Process& job, pid_t child) {
+  for (const Process::Relative& p : job.relatives())
+    if (p.pid == child) return p.parent;
+  return -1;
 }
 
 /// How often the program was loaded.
@@ -219,16 +227,86 @@ TEST(ElasticRun, OfALostHostNobodyIsStartedAgain) {
   options.push_back("json");
   Process job(elastic(options, "wait"));
   ASSERT_TRUE(job.wait_for_output("waits 1", 2)) << job.err();
-  const pid_t rank = job.rank(1, kElasticWorker);
-  pid_t agent = 0;
-  for (const Process::Relative& p : job.relatives())
-    if (p.pid == rank) agent = p.parent;
+  const pid_t agent = parent_of(job, job.rank(1, kElasticWorker));
   ASSERT_GT(agent, 0);
   ASSERT_EQ(::kill(agent, SIGKILL), 0);
   ASSERT_TRUE(job.wait_for_output("lost with its host")) << job.err();
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait(), 143);
   EXPECT_THAT(job.out(), Not(HasSubstr("started_again")));
+}
+
+TEST(ElasticRun, AHostIsGivenBackWhenItsAgentIsTold) {
+  const FakeShell shell(kRunHere);
+  Words options = on_two_hosts(shell);
+  options.push_back("json");
+  Process job(elastic(options, "wait"));
+  ASSERT_TRUE(job.wait_for_output("waits 1", 2)) << job.err();
+  ASSERT_EQ(::kill(parent_of(job, job.rank(1, kElasticWorker)), SIGTERM), 0);
+  ASSERT_TRUE(job.wait_for_output("\"event\":\"left\"")) << job.err();
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 143);
+  EXPECT_THAT(job.err(), HasSubstr("host beta is taken away: its ranks leave the job\n"));
+  EXPECT_THAT(job.out(), Not(HasSubstr("started_again")));
+  EXPECT_THAT(job.out(), HasSubstr("\"lost\":[]"));
+}
+
+/// As soon as it listens.
+launch::JobSize ask(const std::string& path, int ranks) {
+  const Deadline by = Deadline::after(kGenerous);
+  for (;;) {
+    const auto size = launch::ask_job(path, {.ranks = ranks}, by);
+    if (size.ok()) return *size;
+    if (by.expired()) return {.refused = size.status().message()};
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+/// Until these ranks train, and no other is there.
+void expect_reached(const std::string& path, int ranks) {
+  const Deadline by = Deadline::after(kGenerous);
+  launch::JobSize size;
+  while (!size.is_reached && !by.expired()) {
+    size = ask(path, 0);
+    ::poll(nullptr, 0, 1);
+  }
+  EXPECT_TRUE(size.is_reached);
+  EXPECT_EQ(size.ranks, ranks);
+  EXPECT_EQ(size.processes.size(), static_cast<std::size_t>(ranks));
+}
+
+// The ranks of this test do not listen: they die of the signal that asks them to leave.
+TEST(ElasticRun, ItsSizeChangesOnRequest) {
+  const TemporaryFolder folder = TemporaryFolder::create("elastic-launch").take_or_throw();
+  const std::string path = folder.path() / "control";
+  Process job(elastic({"2", "json", "control=" + path}, "trains"));
+  ASSERT_TRUE(job.wait_for_output("waits 1", 2)) << job.err();
+  expect_reached(path, 2);
+  const launch::JobSize more = ask(path, 3);
+  EXPECT_EQ(more.refused, "");
+  EXPECT_EQ((std::pair{more.before, more.ranks}), (std::pair{2, 3}));
+  ASSERT_TRUE(job.wait_for_output("waits 2")) << job.err();
+  EXPECT_FALSE(ask(path, 0).is_reached) << "it is no member";
+  EXPECT_THAT(job.out(), HasSubstr("\"rank\":2,\"stream\":\"stdout\",\"text\":\"waits 2\""));
+  EXPECT_EQ(ask(path, 2).ranks, 2);
+  ASSERT_TRUE(job.wait_for_output("\"event\":\"left\"")) << job.err();
+  expect_reached(path, 2);
+  EXPECT_THAT(ask(path, -3).refused, HasSubstr("at least 1"));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 143) << job.err();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_THAT(job.err(), HasSubstr(" is started\n"));
+  EXPECT_THAT(job.err(), HasSubstr(" has left; the job goes on without it\n"));
+}
+
+TEST(ElasticRun, ItsSizeIsThatOfTheStartUntilItTrains) {
+  const TemporaryFolder folder = TemporaryFolder::create("elastic-launch").take_or_throw();
+  const std::string path = folder.path() / "control";
+  Process job(elastic({"2", "control=" + path}, "wait"));
+  EXPECT_THAT(ask(path, 1).refused, HasSubstr("does not train yet"));
+  ASSERT_TRUE(job.wait_for_output("waits 1", 2)) << job.err();
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 143) << job.err();
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A launcher for elastic_launch_test.cc: `elastic_launcher RANKS OPTION... -- PROGRAM ...` runs an
-// elastic job. Options: `hosts=LIST`, `shell=SCRIPT`, `register=ADDRESS`, `json`, `loaded`: as
-// `stormo train`, it has loaded the program before.
+// elastic job. Options: `hosts=LIST`, `shell=SCRIPT`, `register=ADDRESS`, `control=PATH`, `json`,
+// `loaded`: as `stormo train`, it has loaded the program before.
 #include <unistd.h>
 
 #include <cstdio>
@@ -25,6 +25,8 @@ void take(const std::string& option, LaunchOptions& options) {
     options.remote_shell = value + " {host}";
   } else if (option.starts_with("register=")) {
     options.elastic->register_address = value;
+  } else if (option.starts_with("control=")) {
+    options.elastic->control = value;
   } else if (option == "json") {
     options.output = OutputMode::kJson;
   }

@@ -72,6 +72,19 @@ int use_register(Place& p) {
   return 0;
 }
 
+/// Rank 0 writes the first record, of all ranks; then all wait.
+void write_record(const Place& p) {
+  const membership::RegisterAccess access{
+      .job = variable("STORMO_JOB"), .secret = p.job.secret, .password = {}};
+  const auto reg = membership::open_register(variable("STORMO_REGISTER"), access).take_or_throw();
+  membership::EpochRecord first{.job = access.job, .epoch = 1};
+  for (int r = 0; r < p.job.size; ++r) {
+    first.members.push_back(
+        {.identity = p.job.host + "/" + std::to_string(r), .incarnation = 1, .address = "here"});
+  }
+  (void)reg->compare_and_swap(first, soon()).take_or_throw();
+}
+
 int run(const std::string& mode) {
   Place p = find_place();
   if (mode == "once") return once(p);
@@ -81,6 +94,7 @@ int run(const std::string& mode) {
         ", incarnation " + variable("STORMO_INCARNATION"));
     return 0;
   }
+  if (mode == "trains" && p.job.rank == 0) write_record(p);
   if (mode == "refuses" && p.incarnation > 1) return 2;
   say("waits " + std::to_string(p.incarnation));
   while (true) ::pause();

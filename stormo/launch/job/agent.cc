@@ -1,6 +1,7 @@
 #include <stormo/launch/job/agent.h>
 
 #include <fmt/format.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -127,7 +128,9 @@ class Agent final : public RankListener {
     } else if (order->task == AgentTask::kBegin) {
       if (const Status status = begin(order->text); !status.ok()) refuse(status);
     } else if (ranks_ && order->task == AgentTask::kStart) {
-      ranks_->start_again(order->rank, order->value);
+      ranks_->start_later({order->rank, order->local_rank, order->value});
+    } else if (ranks_ && order->task == AgentTask::kLeave) {
+      ranks_->ask_to_leave(order->rank);
     } else if (ranks_) {
       ranks_->send_signal(order->value);
     }
@@ -178,10 +181,30 @@ class Agent final : public RankListener {
 
   Status start_ranks() {
     Waiting waiting = *std::move(waiting_);
+    const bool is_elastic = !waiting.job.name.empty();
     waiting_.reset();
     STORMO_ASSIGN_OR_RETURN(ranks_, LocalRanks::start(loop_, orphans_, std::move(waiting.job),
                                                       std::move(waiting.guard), *this));
-    return {};
+    return is_elastic ? await_notice() : Status();
+  }
+
+  /// An elastic job does without this host: SIGTERM says that it is taken away soon. A second one
+  /// ends this process.
+  Status await_notice() {
+    sigset_t notice;
+    ::sigemptyset(&notice);
+    ::sigaddset(&notice, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &notice, nullptr);
+    notice_ = transport::Descriptor(::signalfd(-1, &notice, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (!notice_.valid()) return errno_error("signalfd");
+    return loop_.watch_readable(notice_.get(), [this, notice] {
+      signalfd_siginfo info{};
+      if (::read(notice_.get(), &info, sizeof info) != sizeof info) return;
+      loop_.forget(notice_.get());
+      notice_.reset();
+      ::pthread_sigmask(SIG_UNBLOCK, &notice, nullptr);
+      tell({AgentEvent::kLeaves, 0, 0, {}});
+    });
   }
 
   EventLoop& loop_;
@@ -201,6 +224,7 @@ class Agent final : public RankListener {
   bool input_ended_ = false;
   bool leaves_ranks_ = false;  ///< when the launcher is lost
   bool end_is_ordered_ = false;
+  transport::Descriptor notice_;  ///< of SIGTERM, until there was one
 };
 
 }  // namespace

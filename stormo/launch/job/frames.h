@@ -7,6 +7,7 @@
 
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/launch/environment.h>
 #include <stormo/transport/call/fields.h>
 #include <stormo/transport/call/frame.h>
 
@@ -24,6 +25,7 @@ enum class AgentEvent : std::uint8_t {
   kRefused = 8,     ///< payload: why nothing was started
   kNotStarted = 9,  ///< payload: why the rank was not started again
   kAcceptor = 10,   ///< payload: the address of the host's acceptor of the register
+  kLeaves = 11,     ///< the host is taken away soon
 };
 
 /// A message of an agent to the launcher.
@@ -36,7 +38,7 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 void fields(auto& visit, transport::Like<Frame> auto& frame) {
-  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kAcceptor),
+  visit("frame", transport::within(frame.event, AgentEvent::kHello, AgentEvent::kLeaves),
         frame.rank, frame.value, transport::at_most(Frame::kMaxPayload, frame.payload));
 }
 /// As it is sent. A hello is a line of text, so that any version reads it.
@@ -60,9 +62,10 @@ class FrameReader {
 /// Values are wire format: append only.
 enum class AgentTask : std::uint8_t {
   kSignal = 1,  ///< value: the signal for all ranks of the host
-  kStart = 2,   ///< value: the incarnation of `rank`, which is started again
+  kStart = 2,   ///< value: the incarnation of `rank`, which is started at `local_rank`
   kEnd = 3,     ///< all ranks of the host; value: 1
   kBegin = 4,   ///< the ranks, with the register at `text`; value: 1
+  kLeave = 5,   ///< `rank` is to leave its elastic job; value: 1
 };
 
 /// What the launcher tells an agent after the HostJob.
@@ -71,15 +74,17 @@ struct AgentOrder {
   AgentTask task = AgentTask::kSignal;
   std::int32_t value = 0;
   Rank rank = 0;
+  std::int32_t local_rank = 0;
   std::string text = {};
   bool operator==(const AgentOrder&) const = default;
 };
 void fields(auto& visit, transport::Like<AgentOrder> auto& order) {
-  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kBegin), order.value,
-        order.rank, transport::at_most(AgentOrder::kMaxText, order.text));
+  visit("order", transport::within(order.task, AgentTask::kSignal, AgentTask::kLeave), order.value,
+        order.rank, transport::within(order.local_rank, 0, kMaxRanks - 1),
+        transport::at_most(AgentOrder::kMaxText, order.text));
   const bool is_signal = order.task == AgentTask::kSignal;
   visit.require(order.value >= 1 && (!is_signal || order.value <= 64),
-                "not a signal, start, end or begin");
+                "not a signal, start, end, begin or leave");
 }
 
 }  // namespace stormo::launch

@@ -26,8 +26,18 @@ class RankListener {
   virtual void on_acceptor(int cross_rank, std::string_view address) = 0;
   /// A message for the user ("4 ranks share 2 cores").
   virtual void on_message(std::string_view host, std::string_view text) = 0;
+  /// The host is taken away soon, as the agent of an elastic job was told.
+  virtual void on_host_leaves(int /*cross_rank*/) {}
   /// The connection to this host has ended; there are no more events.
   virtual void on_host_lost(int cross_rank, std::string_view reason) = 0;
+};
+
+/// A start of a rank of an elastic job whose ranks have all been started once: again, or a further
+/// one.
+struct LaterStart {
+  Rank rank = 0;
+  int local_rank = 0;
+  int incarnation = 0;
 };
 
 /// The running ranks of one host, here or behind a remote shell.
@@ -36,9 +46,11 @@ class HostRanks {
   virtual ~HostRanks() = default;
   /// Sends a signal to every process of the host's ranks, including their children.
   virtual void send_signal(int signal) = 0;
-  /// Starts a rank whose process has ended again, of an elastic job; on_started() or
-  /// on_not_started() is called, at once or later.
-  virtual void start_again(Rank rank, int incarnation) = 0;
+  /// Starts a rank that has no process, of an elastic job; on_started() or on_not_started() is
+  /// called, at once or later.
+  virtual void start_later(const LaterStart& start) = 0;
+  /// Tells the process of a rank, and no other, to leave its elastic job.
+  virtual void ask_to_leave(Rank rank) = 0;
   /// Stops reading the output of the ranks, until called with false.
   virtual void pause_output(bool paused) = 0;
   /// When to call tick() if no event comes before; TimePoint::max(): never.

@@ -154,6 +154,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
     job.size = plan.ranks;
     job.acceptors = static_cast<int>(plan.acceptors.size());
     job.acceptor = acceptor_of(plan, i);
+    plan.slots.push_back(hosts.empty() ? kMaxRanks : hosts[i].slots);
     plan.hosts.push_back(std::move(job));
   }
   return plan;

@@ -13,6 +13,7 @@ namespace stormo::launch {
 struct JobPlan {
   std::vector<HostJob> hosts;                    ///< without store and secret, which are set later
   std::vector<std::vector<std::string>> shells;  ///< per host; empty: this one
+  std::vector<int> slots;                        ///< per host: for how many ranks
   std::string listen;                            ///< for the Store
   std::string address = "127.0.0.1";             ///< by which all ranks reach this machine
   int ranks = 0;

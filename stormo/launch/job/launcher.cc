@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <future>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,14 +16,17 @@
 
 #include <stormo/base/printable.h>
 #include <stormo/launch/environment.h>
+#include <stormo/launch/job/job_control.h>
 #include <stormo/launch/job/job_plan.h>
 #include <stormo/launch/job/job_register.h>
+#include <stormo/launch/job/job_size.h>
 #include <stormo/launch/job/local_ranks.h>
 #include <stormo/launch/job/register_hosts.h>
 #include <stormo/launch/job/remote_host.h>
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/orphans.h>
 #include <stormo/launch/process/signals.h>
+#include <stormo/membership/register_address.h>
 #include <stormo/protocol/supervisor.h>
 
 namespace stormo::launch {
@@ -41,25 +47,13 @@ constexpr int kSignalBase = 128;
 /// one that was started too late to become a member.
 constexpr Duration kFollow = protocol::Supervisor::Options{}.follow;
 constexpr Duration kElasticFollow = std::chrono::seconds(2);
-/// Who stand in for each other, see RankPlace.
-constexpr int kWorkers = 1, kServers = 2;
+/// For the record of the members.
+constexpr Duration kRegisterTime = std::chrono::seconds(1);
+/// How often who waits for the loop's thread looks whether that still runs.
+constexpr auto kLook = std::chrono::milliseconds(20);
 
 std::string to_line(const json& record) {
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
-  std::vector<protocol::RankPlace> out;
-  for (const HostJob& h : plan.hosts)
-    out.insert(out.end(), static_cast<std::size_t>(h.local_size), {h.cross_rank, h.host});
-  const RanksToLose& lost = plan.may_be_lost;
-  for (int i = 0; i < lost.count; ++i) {
-    protocol::RankPlace& place = out.at(static_cast<std::size_t>(lost.first + i));
-    place.may_be_lost = true;
-    if (lost.servers > 0 || plan.elastic)
-      place.stands_in = i < lost.count - lost.servers ? kWorkers : kServers;
-  }
-  return out;
 }
 
 /// The number of the acceptor that this machine has.
@@ -99,6 +93,7 @@ class RunningJob final : public RankListener {
       : loop_(loop),
         orphans_(orphans),
         plan_(std::move(plan)),
+        seats_(seats_of(plan_)),
         loaded_(options.loaded.get()),
         output_(loop, options.output, plan_.may_be_lost.count > 0 && plan_.may_be_lost.first == 0),
         supervisor_(places_of(plan_), {.follow = options.elastic ? kElasticFollow : kFollow,
@@ -108,7 +103,10 @@ class RunningJob final : public RankListener {
 
   Result<Ending> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);
 
-  void on_started(Rank rank, pid_t pid) override { tell(protocol::Started{rank, pid}); }
+  void on_started(Rank rank, pid_t pid) override {
+    processes_[rank] = pid;
+    tell(protocol::Started{rank, pid});
+  }
   void on_not_started(Rank rank, const Status& why) override {
     if (why.code() == Code::kInterrupted) take_signals();
     tell(protocol::NotStarted{rank, why.message()});
@@ -129,6 +127,11 @@ class RunningJob final : public RankListener {
   void on_message(std::string_view host, std::string_view text) override {
     output_.host_line(host, text);
   }
+  void on_host_leaves(int cross_rank) override {
+    output_.message(fmt::format("host {} is taken away: its ranks leave the job",
+                                plan_.hosts[static_cast<std::size_t>(cross_rank)].host));
+    tell(protocol::HostLeaves{cross_rank});
+  }
   void on_host_lost(int cross_rank, std::string_view reason) override {
     const HostJob& host = plan_.hosts[static_cast<std::size_t>(cross_rank)];
     if (host.acceptor >= 0 && host.register_address.empty()) {
@@ -148,14 +151,20 @@ class RunningJob final : public RankListener {
   Status start_register();
   void read_register();
   void use_register(const std::string& address);
+  Status start_control();
+  JobSize answer(const SizeRequest& request);
+  JobSize resize(int ranks);
   Status start_hosts(std::vector<std::optional<Guard>> guards);
   Status start_agents_and_register();
   Result<RemoteHost*> start_agent(std::size_t host);
   Status wait_until_done();
   void tell(const protocol::JobEvent& event);
-  void start_again(const protocol::StartRank& start);
+  HostRanks& host_of(Rank rank) { return *hosts_[static_cast<std::size_t>(seat(rank).host)]; }
+  const Seat& seat(Rank rank) const { return seats_[static_cast<std::size_t>(rank)]; }
+  std::string identity(Rank rank) const;
   void note(const protocol::RankLost& lost);
   void note(const protocol::RankStarted& started);
+  void note(const protocol::RankLeft& left);
   void take_signals();
   void take_signal(int signal);
   void refused(std::string_view text);
@@ -167,6 +176,8 @@ class RunningJob final : public RankListener {
   Orphans& orphans_;
   JobPlan plan_;
   const std::string job_name_ = random_job_name();  ///< of an elastic job
+  std::vector<Seat> seats_;                         ///< by rank
+  std::map<Rank, pid_t> processes_;                 ///< the newest of each
   ForkServer* loaded_;
   JobOutput output_;
   protocol::Supervisor supervisor_;
@@ -177,6 +188,9 @@ class RunningJob final : public RankListener {
   std::unique_ptr<JobRegister> register_;
   std::vector<std::string> acceptors_;  ///< their addresses; empty: not known yet
   Status unstarted_;                    ///< why the register cannot be had
+  std::atomic<bool> ends_ = false;      ///< nothing that is posted to the loop is done any more
+  std::unique_ptr<membership::Register> members_;  ///< used by the thread of control_
+  std::unique_ptr<JobControl> control_;            ///< of a job whose size may change
   std::optional<protocol::JobDone> done_;
   std::vector<std::string> lost_;  ///< ranks without which the job went on
   int refusals_ = 0;
@@ -310,6 +324,22 @@ Status RunningJob::start_register() {
   return {};
 }
 
+/// A job that nobody can ask for another size runs all the same.
+Status RunningJob::start_control() {
+  const HostJob& any = plan_.hosts.front();
+  STORMO_ASSIGN_OR_RETURN(
+      members_, membership::open_register(any.register_address,
+                                          {.job = any.name, .secret = any.secret, .password = {}}));
+  auto control = JobControl::start(plan_.elastic->control,
+                                   [this](const SizeRequest& request) { return answer(request); });
+  if (control.ok()) {
+    control_ = *std::move(control);
+  } else {
+    output_.message("`stormo resize` does not reach this job: " + control.status().message());
+  }
+  return {};
+}
+
 void RunningJob::use_register(const std::string& address) {
   for (HostJob& h : plan_.hosts) h.register_address = address;
 }
@@ -327,6 +357,66 @@ void RunningJob::read_register() {
             "after the loss of a rank");
 }
 
+/// On the thread of control_.
+JobSize RunningJob::answer(const SizeRequest& request) {
+  struct Seen {
+    JobSize size;
+    std::vector<std::string> identities;
+    bool is_settled = false;
+  };
+  const auto record = members_->read(Deadline::after(kRegisterTime));
+  if (request.ranks != 0 && record.ok() && record->epoch == 0) {
+    return {.refused = "the job does not train yet: ask again when it does"};
+  }
+  const auto seen = std::make_shared<std::promise<Seen>>();
+  loop_.post([this, seen, request] {
+    if (ends_) return;
+    Seen now{.size = resize(request.ranks)};
+    now.is_settled = !supervisor_.is_anybody_leaving();
+    for (const Rank r : supervisor_.ranks()) now.identities.push_back(identity(r));
+    seen->set_value(std::move(now));
+  });
+  std::future<Seen> future = seen->get_future();
+  while (future.wait_for(kLook) != std::future_status::ready) {
+    if (ends_) return {.refused = "the job ends"};
+  }
+  Seen now = future.get();
+  if (record.ok()) compare(*record, now.identities, now.size);
+  now.size.is_reached &= now.is_settled;
+  return now.size;
+}
+
+/// 0: stays as it is.
+JobSize RunningJob::resize(int ranks) {
+  JobSize size{.command = fmt::format("{}", fmt::join(plan_.hosts.front().program, " "))};
+  size.before = size.ranks = supervisor_.num_ranks();
+  for (const Rank r : supervisor_.ranks()) {
+    const bool here = plan_.shells[static_cast<std::size_t>(seat(r).host)].empty();
+    if (here && processes_.contains(r)) size.processes.push_back(processes_[r]);
+  }
+  if (ranks == 0 || ranks == size.ranks) return size;
+  Result<protocol::SizeAsked> asked = size_asked(ranks, plan_, supervisor_);
+  if (!asked.ok()) {
+    size.refused = asked.status().message();
+    return size;
+  }
+  size.ranks = ranks;
+  output_.record(to_line({{"event", "resize"}, {"before", size.before}, {"ranks", ranks}}));
+  output_.message(fmt::format("the job is to have {} ranks instead of {}", ranks, size.before));
+  for (const protocol::RankPlace& place : asked->places) {
+    const auto is_there = [&place](const Seat& s) { return s.host == place.cross_rank; };
+    seats_.push_back({.host = place.cross_rank,
+                      .local_rank = static_cast<int>(std::ranges::count_if(seats_, is_there))});
+  }
+  tell(*asked);
+  return size;
+}
+
+std::string RunningJob::identity(Rank rank) const {
+  return fmt::format("{}/{}", plan_.hosts[static_cast<std::size_t>(seat(rank).host)].host,
+                     seat(rank).local_rank);
+}
+
 Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
   if (acceptors_.size() > 1) STORMO_RETURN_IF_ERROR(start_agents_and_register());
   for (std::size_t i = 0; i < plan_.hosts.size(); ++i) {
@@ -338,7 +428,7 @@ Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
     }
   }
   if (loaded_ != nullptr && !plan_.elastic) loaded_->end();
-  return {};
+  return plan_.elastic && !plan_.elastic->control.empty() ? start_control() : Status();
 }
 
 Result<RemoteHost*> RunningJob::start_agent(std::size_t host) {
@@ -352,7 +442,6 @@ Result<RemoteHost*> RunningJob::start_agent(std::size_t host) {
 
 /// Every rank finds the address of the register when it starts: so all parts of it come first.
 Status RunningJob::start_agents_and_register() {
-  constexpr Duration kLook = std::chrono::milliseconds(100);  // for signals
   std::vector<RemoteHost*> agents;
   for (std::size_t i = 0; i < plan_.hosts.size(); ++i) {
     if (plan_.shells[i].empty()) continue;
@@ -394,7 +483,12 @@ void RunningJob::tell(const protocol::JobEvent& event) {
     } else if (const auto* lost = std::get_if<protocol::RankLost>(&action)) {
       note(*lost);
     } else if (const auto* start = std::get_if<protocol::StartRank>(&action)) {
-      start_again(*start);
+      host_of(start->rank)
+          .start_later({start->rank, seat(start->rank).local_rank, start->incarnation});
+    } else if (const auto* leave = std::get_if<protocol::LeaveRank>(&action)) {
+      host_of(leave->rank).ask_to_leave(leave->rank);
+    } else if (const auto* left = std::get_if<protocol::RankLeft>(&action)) {
+      note(*left);
     } else if (const auto* started = std::get_if<protocol::RankStarted>(&action)) {
       note(*started);
     } else {
@@ -403,14 +497,6 @@ void RunningJob::tell(const protocol::JobEvent& event) {
   }
   if (!store_ || !supervisor_.lingers() || std::exchange(asked_store_, true)) return;
   store_->when_deserted([this] { loop_.post([this] { tell(protocol::AllHeard{}); }); });
-}
-
-void RunningJob::start_again(const protocol::StartRank& start) {
-  for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    const Rank local = start.rank - plan_.hosts[i].first_rank;
-    if (local < 0 || local >= plan_.hosts[i].local_size) continue;
-    hosts_[i]->start_again(start.rank, start.incarnation);
-  }
 }
 
 void RunningJob::note(const protocol::RankLost& lost) {
@@ -432,6 +518,11 @@ void RunningJob::note(const protocol::RankStarted& started) {
   output_.message(started.text);
 }
 
+void RunningJob::note(const protocol::RankLeft& left) {
+  output_.record(to_line({{"event", "left"}, {"rank", left.rank}}));
+  output_.message(left.text + "; the job goes on without it");
+}
+
 void RunningJob::refused(std::string_view text) {
   if (++refusals_ > kShownRefusals) return;
   output_.message(text);
@@ -439,6 +530,8 @@ void RunningJob::refused(std::string_view text) {
 }
 
 void RunningJob::end() {
+  ends_ = true;
+  control_.reset();
   const Deadline by = Deadline::after(kEndTime);
   std::erase(hosts_, nullptr);
   for (const auto& host : hosts_) host->end(by);

@@ -10,6 +10,7 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/launch/environment.h>
 #include <stormo/launch/process/cpus.h>
 #include <stormo/launch/process/fork_server.h>
 #include <stormo/launch/process/output.h>
@@ -42,6 +43,11 @@ struct Elastic {
   /// A lost rank is started again where it was, with its number of starts in STORMO_INCARNATION, by
   /// the rules of protocol::Supervisor.
   bool replaces = true;
+  // Of a job that replaces its ranks: people may ask for more ranks or fewer while it runs.
+  int min_ranks = 1;          ///< at least so many
+  int max_ranks = kMaxRanks;  ///< at most
+  /// Path of the socket by which they do (job_control.h); empty: none.
+  std::string control;
 };
 
 /// The program to start, the hosts, and how output is shown.

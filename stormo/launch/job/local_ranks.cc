@@ -16,6 +16,7 @@
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/other_load.h>
 #include <stormo/launch/secret_file.h>
+#include <stormo/protocol/supervisor.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
@@ -77,9 +78,10 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
   STORMO_RETURN_IF_ERROR(ranks->prepare(loaded));
   const HostJob& of = ranks->job_;
   for (int local_rank = 0; local_rank < of.local_size; ++local_rank) {
+    const Rank rank = of.first_rank + local_rank;
     STORMO_RETURN_IF_ERROR(
-        ranks->start_rank(local_rank, 1)
-            .within(fmt::format("rank {} on host {}", of.first_rank + local_rank, of.host)));
+        ranks->start_rank({.rank = rank, .local_rank = local_rank, .incarnation = 1})
+            .within(fmt::format("rank {} on host {}", rank, of.host)));
   }
   if (const std::string note = oversubscription_note(ranks->cpus_, of.local_size); !note.empty())
     listener.on_message(of.host, note);
@@ -121,14 +123,34 @@ Status LocalRanks::prepare(ForkServer* loaded) {
   return {};
 }
 
-void LocalRanks::start_again(Rank rank, int incarnation) {
-  const int local_rank = rank - job_.first_rank;
-  if (local_rank < 0 || local_rank >= job_.local_size) {
-    return listener_.on_not_started(rank, invalid_argument("it is a rank of another host"));
+void LocalRanks::start_later(const LaterStart& start) {
+  const bool is_further = start.local_rank >= job_.local_size;
+  if (is_further ? start.rank < job_.size : start.rank != job_.first_rank + start.local_rank) {
+    return listener_.on_not_started(start.rank, invalid_argument("it is a rank of another host"));
   }
-  finish_output(rank);
-  const Status started = start_rank(local_rank, incarnation);
-  if (!started.ok()) listener_.on_not_started(rank, started);
+  finish_output(start.rank);
+  Status started;
+  if (is_further) {
+    started = provide_descriptors({.local_ranks = start.local_rank + 1,
+                                   .ranks = start.rank + 1,
+                                   .sockets = sockets_of(job_)});
+  }
+  if (started.ok()) started = start_rank(start);
+  if (!started.ok()) listener_.on_not_started(start.rank, started);
+}
+
+void LocalRanks::ask_to_leave(Rank rank) {
+  for (const Process& p : processes_)
+    if (p.rank == rank && !p.gone) ::sigqueue(p.pid, SIGTERM, {.sival_int = protocol::kLeaveMark});
+}
+
+/// As if it had begun with this rank.
+HostJob LocalRanks::job_with(const LaterStart& start) const {
+  HostJob job = job_;
+  job.first_rank = start.rank - start.local_rank;
+  job.local_size = std::max(job.local_size, start.local_rank + 1);
+  job.size = std::max(job.size, start.rank + 1);
+  return job;
 }
 
 /// What the process before has said comes before the first word of the next one.
@@ -159,11 +181,14 @@ void LocalRanks::end_server() {
   std::exchange(server_, nullptr)->end();
 }
 
-Status LocalRanks::start_rank(int local_rank, int incarnation) {
-  const Rank rank = job_.first_rank + local_rank;
+Status LocalRanks::start_rank(const LaterStart& start) {
+  const Rank rank = start.rank;
+  const HostJob job = job_with(start);
   Child child = common_;
-  child.environment = rank_environment(job_, local_rank, cpus_, secret_.get(), incarnation);
-  child.cpus = bind_ranks(cpus_, job_.local_size, job_.bind)[static_cast<std::size_t>(local_rank)];
+  child.environment =
+      rank_environment(job, start.local_rank, cpus_, secret_.get(), start.incarnation);
+  child.cpus =
+      bind_ranks(cpus_, job.local_size, job.bind)[static_cast<std::size_t>(start.local_rank)];
 
   // Only a terminal is handed on: a reader of a pipe that is slow or gone must not hurt the rank.
   const auto inherits = [&](int fd) {
@@ -179,7 +204,7 @@ Status LocalRanks::start_rank(int local_rank, int incarnation) {
     STORMO_ASSIGN_OR_RETURN(err, make_pipe());
     child.error = err.write.get();
   }
-  const Result<pid_t> pid = spawn_rank(child, incarnation == 1);
+  const Result<pid_t> pid = spawn_rank(child, start.incarnation == 1);
   if (!pid.ok()) return pid.status();
   Process& process = processes_.emplace_back();
   process.rank = rank;

@@ -26,7 +26,10 @@ class LocalRanks final : public HostRanks {
 
   void send_signal(int signal) override;
   /// Blocks as ForkServer::spawn().
-  void start_again(Rank rank, int incarnation) override;
+  void start_later(const LaterStart& start) override;
+  /// By SIGTERM with protocol::kLeaveMark, to the process itself; one that does not listen yet
+  /// dies.
+  void ask_to_leave(Rank rank) override;
   void pause_output(bool paused) override;
   void end(Deadline by) override;
 
@@ -50,7 +53,8 @@ class LocalRanks final : public HostRanks {
         job_(std::move(job)) {}
 
   Status prepare(ForkServer* loaded);
-  Status start_rank(int local_rank, int incarnation);
+  Status start_rank(const LaterStart& start);
+  HostJob job_with(const LaterStart& start) const;
   Result<pid_t> spawn_rank(const Child& child, bool is_first);
   Status watch(Process& process);
   void abandon(Process& process);

@@ -105,8 +105,20 @@ void RemoteHost::begin(const std::string& register_address) {
 
 void RemoteHost::send_signal(int signal) { order({.value = signal}); }
 
-void RemoteHost::start_again(Rank rank, int incarnation) {
-  order({.task = AgentTask::kStart, .value = incarnation, .rank = rank});
+void RemoteHost::start_later(const LaterStart& start) {
+  if (!owns(start.rank)) added_.insert(start.rank);
+  order({.task = AgentTask::kStart,
+         .value = start.incarnation,
+         .rank = start.rank,
+         .local_rank = start.local_rank});
+}
+
+void RemoteHost::ask_to_leave(Rank rank) {
+  order({.task = AgentTask::kLeave, .value = 1, .rank = rank});
+}
+
+bool RemoteHost::owns(Rank rank) const {
+  return (rank >= first_rank_ && rank < first_rank_ + local_size_) || added_.contains(rank);
 }
 
 void RemoteHost::pause_output(bool paused) {
@@ -174,6 +186,7 @@ void RemoteHost::take(const Frame& frame) {
     case AgentEvent::kOutput: return listener_.on_output(frame.rank, stream, frame.payload);
     case AgentEvent::kClosed: return listener_.on_output_end(frame.rank, stream);
     case AgentEvent::kExited: return listener_.on_exited(frame.rank, frame.value);
+    case AgentEvent::kLeaves: return listener_.on_host_leaves(cross_rank_);
     case AgentEvent::kSignalled:
       return listener_.on_signalled(frame.rank, frame.value, frame.payload);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ class RemoteHost final : public HostRanks {
   /// For a job without the address of its register: now it is known, and the ranks start.
   void begin(const std::string& register_address);
   void send_signal(int signal) override;
-  void start_again(Rank rank, int incarnation) override;
+  void start_later(const LaterStart& start) override;
+  void ask_to_leave(Rank rank) override;
   void pause_output(bool paused) override;
   void end(Deadline by) override;
   TimePoint wakes_at() const override { return answers_by_; }
@@ -43,7 +45,7 @@ class RemoteHost final : public HostRanks {
   void lose(std::string_view reason);
   void order(const AgentOrder& order);
   std::string how_it_ended();
-  bool owns(Rank rank) const { return rank >= first_rank_ && rank < first_rank_ + local_size_; }
+  bool owns(Rank rank) const;
 
   EventLoop& loop_;
   RankListener& listener_;
@@ -51,6 +53,7 @@ class RemoteHost final : public HostRanks {
   int cross_rank_;
   Rank first_rank_;
   int local_size_;
+  std::set<Rank> added_;  ///< ranks beyond these
   TimePoint answers_by_;
   pid_t shell_ = 0;
   Descriptor input_;

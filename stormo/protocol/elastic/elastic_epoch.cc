@@ -80,7 +80,7 @@ void ElasticMember::stay_outside() {
   if (rank && record_.members[*rank].id.incarnation > options_.me.incarnation) {
     return end(false, "was started again");
   }
-  if (leaves_) return end(false, "has left");
+  if (leaves_) return end(false, "has left", /*has_left=*/true);
   pause("no member of epoch " + std::to_string(record_.epoch));
 }
 
@@ -106,8 +106,9 @@ void ElasticMember::recover() {
   if (newer_) return follow_record();
   if (now_ >= next_read_) read_register();
   if (awaits_register_ || now_ < next_try_) return;
-  const std::optional<std::vector<Survivor>> chosen = chosen_survivors();
+  std::optional<std::vector<Survivor>> chosen = chosen_survivors();
   if (!chosen) return;
+  keep_enough(*chosen);
   std::optional<ElasticRecord> next = next_record(record_, *chosen);
   if (!next) return give_up(*chosen);
   if (next->members.size() < options_.min_ranks) {
@@ -168,6 +169,15 @@ std::optional<std::vector<Survivor>> ElasticMember::chosen_survivors() {
   if (std::ranges::any_of(chosen, is_me)) return chosen;
   pause("other members hear each other, but not this one");
   return {};
+}
+
+// Of those that leave, the first ones stay as long as the others are too few.
+void ElasticMember::keep_enough(std::vector<Survivor>& chosen) const {
+  auto stay = static_cast<std::size_t>(std::ranges::count(chosen, false, &Survivor::leaves));
+  for (Survivor& s : chosen) {
+    if (stay >= options_.min_ranks) return;
+    if (std::exchange(s.leaves, false)) ++stay;
+  }
 }
 
 // Only a donor writes the record. So when it is written somebody lives who has the state.

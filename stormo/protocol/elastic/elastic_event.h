@@ -32,7 +32,8 @@ struct MainThread {
 };
 /// A person or scheduler asks for the end of the job, after the present step.
 struct StopAsked {};
-/// This member is to leave at the next edge of a step: a notice of preemption, a smaller job.
+/// This member is to leave at the next edge of a step: a notice of preemption, a smaller job. It
+/// stays as long as the others lack the state, or would be too few. If all are told, all stop.
 struct LeaveAsked {};
 
 /// Of StartGroup, RunStep or AgreeOn: it has failed here, or was aborted. When this is said nobody
@@ -141,6 +142,7 @@ struct ResumeMember {};
 struct EndMember {
   bool is_failure = false;
   std::string why;
+  bool has_left = false;  ///< as it was asked to; the job goes on
 };
 /// Others go on without this process, whose part does not end. It is to end at once, whatever it
 /// does: then another one can take its place.

@@ -77,9 +77,8 @@ void ElasticMember::take(const StopAsked&) {
 }
 
 void ElasticMember::take(const LeaveAsked&) {
-  leaves_ = true;
-  is_news_ = true;
-  if (mode_ == Mode::kOutside) end(false, "leaves");
+  is_news_ |= !std::exchange(leaves_, true);
+  if (mode_ == Mode::kOutside) end(false, "has left", /*has_left=*/true);
 }
 
 void ElasticMember::advance() {
@@ -169,9 +168,10 @@ void ElasticMember::send(const std::string& to, ElasticMessage message) {
   actions_.emplace_back(SendMessage{.to = to, .message = std::move(message)});
 }
 
-void ElasticMember::end(bool is_failure, std::string why) {
+void ElasticMember::end(bool is_failure, std::string why, bool has_left) {
   mode_ = Mode::kEnded;
-  actions_.emplace_back(EndMember{.is_failure = is_failure, .why = std::move(why)});
+  actions_.emplace_back(
+      EndMember{.is_failure = is_failure, .why = std::move(why), .has_left = has_left});
 }
 
 }  // namespace stormo::protocol

@@ -86,7 +86,7 @@ class ElasticMember {
   MemberStatus status() const;
   void send_to_all(const ElasticMessage& message);
   void send(const std::string& to, ElasticMessage message);
-  void end(bool is_failure, std::string why);
+  void end(bool is_failure, std::string why, bool has_left = false);
   bool is_member(const MemberId& id) const { return record_.names(id); }
 
   // elastic_step.cc: the parts of a step
@@ -103,6 +103,8 @@ class ElasticMember {
   void compute_hash();
   void close();
   bool wants_change() const;
+  bool may_leave() const;
+  bool all_leave() const;
   bool is_hash_due() const;
   bool reaches_stop() const { return stop_after_ != 0 && held_.step >= stop_after_; }
 
@@ -115,6 +117,7 @@ class ElasticMember {
   void recover();
   std::optional<std::vector<Survivor>> survivors() const;
   std::optional<std::vector<Survivor>> chosen_survivors();
+  void keep_enough(std::vector<Survivor>& chosen) const;
   bool is_its_turn(const std::vector<Survivor>& chosen, const ElasticRecord& next);
   bool may_join(const MemberStatus& candidate) const;
   Survivor myself() const;

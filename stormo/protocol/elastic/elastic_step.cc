@@ -120,7 +120,7 @@ void ElasticMember::agree() {
                                 .step = held_.prepared_step,
                                 .gradient_hash = held_.prepared_hash,
                                 .state_hash = hashed_step_ == held_.step ? held_.state_hash : 0,
-                                .stops = stop_is_asked_,
+                                .stops = stop_is_asked_ || all_leave(),
                                 .changes = wants_change()});
 }
 
@@ -149,7 +149,7 @@ void ElasticMember::close() {
 
 // Only the first member lets others in. All have to hear it, and it them.
 bool ElasticMember::wants_change() const {
-  if (leaves_ && record_.members.size() > std::max<std::size_t>(1, options_.min_ranks)) return true;
+  if (may_leave()) return true;
   if (record_.members.front().id != options_.me) return false;
   return std::ranges::any_of(watch_.outside(), [&](const MemberStatus* candidate) {
     return may_join(*candidate) &&
@@ -160,6 +160,24 @@ bool ElasticMember::wants_change() const {
              return is_heard && contains(candidate->heard, member.id);
            });
   });
+}
+
+// Else there would be an epoch after each step, and nobody would ever get the state.
+bool ElasticMember::may_leave() const {
+  if (!leaves_ || record_.members.size() <= options_.min_ranks) return false;
+  return std::ranges::any_of(record_.members, [&](const ElasticEntry& m) {
+    const MemberStatus* const status = watch_.status_of(m.id);
+    if (m.id == options_.me) return false;
+    if (status == nullptr) return record_.is_donor(m.id.identity);
+    return status->held.is_whole && !status->leaves;
+  });
+}
+
+bool ElasticMember::all_leave() const {
+  return leaves_ && std::ranges::all_of(record_.members, [&](const ElasticEntry& m) {
+           const MemberStatus* const status = watch_.status_of(m.id);
+           return m.id == options_.me || (status != nullptr && status->leaves);
+         });
 }
 
 }  // namespace stormo::protocol

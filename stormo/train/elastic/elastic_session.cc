@@ -183,12 +183,17 @@ void ElasticSession::abort(Epoch epoch) {
   world_.fail_epoch(epoch, cause);
 }
 
+void ElasticSession::tell_wishes() {
+  if (outside_.is_asked_to_stop()) tell(protocol::StopAsked{});
+  if (outside_.is_asked_to_leave()) tell(protocol::LeaveAsked{});
+}
+
 /// A process without state is of no use alone: members answer whoever asks to be let in.
 Result<ElasticSession::Order> ElasticSession::wait_for_order() {
   for (;;) {
     std::optional<Order> order = driver_->next(Deadline::after(kLook));
     if (order) return std::move(*order);
-    if (outside_.is_asked_to_stop()) tell(protocol::StopAsked{});
+    tell_wishes();
     if (!was_member_ && driver_->silence() > kAlone) {
       return Status(Code::kPeerLost,
                     "no member of the job answers: none is left that has the state; resume from "
@@ -226,6 +231,7 @@ Status ElasticSession::enter() {
       tell(protocol::StateHashed{.epoch = hash->epoch,
                                  .hash = TrainingState(*kept.optimizer).hash()});
     } else if (const auto* end = std::get_if<protocol::EndMember>(&order)) {
+      left_job_ = end->has_left;
       return Status(end->is_failure ? Code::kPeerLost : Code::kCancelled, end->why);
     } else if (!std::holds_alternative<protocol::PauseMember>(order)) {
       return Status(Code::kException, "an order for a group that is not there");

@@ -60,6 +60,7 @@ class ElasticSession {
   struct Outside {
     std::function<void(const std::string&)> say;  ///< a line for people; any thread
     std::function<bool()> is_asked_to_stop;       ///< by a signal
+    std::function<bool()> is_asked_to_leave;      ///< this process alone
   };
   /// `world` is that of first_world(), borrowed.
   ElasticSession(comm::EpochWorld& world, ElasticPlace place, Outside outside);
@@ -79,6 +80,8 @@ class ElasticSession {
   bool joins_later() const { return place_.joins_later(); }
 
   void tell(const protocol::ElasticInput& input) { driver_->tell(input); }
+  /// What signals have asked for since.
+  void tell_wishes();
   /// Blocks. A signal that asks for the end of the run is told meanwhile.
   Order next();
   void unread(Order order) { driver_->unread(std::move(order)); }
@@ -98,6 +101,8 @@ class ElasticSession {
   /// The epoch is over, or its group could not begin: enter() finds the next one.
   void leave_epoch() { left_ = true; }
   bool has_left() const { return left_; }
+  /// This process was asked to leave the job, and has: enter() has failed for that.
+  bool has_left_job() const { return left_job_; }
   /// A run in this epoch has failed, `started` or not: before its first step for want of its group
   /// the epoch is over for this process.
   void note_failed_start(bool started);
@@ -125,6 +130,7 @@ class ElasticSession {
   protocol::Healing healing_;
   bool was_member_ = false;
   bool left_ = false;
+  bool left_job_ = false;
   std::unique_ptr<membership::ElasticDriver> driver_;  // last: its threads use the others
 };
 

@@ -1,7 +1,11 @@
 #include <stormo/train/loop/stop_signal.h>
 
+#include <unistd.h>
+
 #include <atomic>
 #include <mutex>
+
+#include <stormo/protocol/supervisor.h>
 
 namespace stormo::train {
 namespace {
@@ -9,7 +13,10 @@ namespace {
 // Signal handlers know nothing but the process: this state cannot belong to an object.
 std::atomic<int> g_received{0};
 std::atomic<bool> g_usr1{false};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+std::atomic<int> g_members{0};  // StopSignals of an elastic job
+std::atomic<StopSignal::Leave> g_leave{StopSignal::Leave::kNotAsked};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<StopSignal::Leave>::is_always_lock_free);
 
 struct Handled {
   int users = 0;
@@ -19,16 +26,30 @@ std::mutex g_mutex;
 std::array<Handled, StopSignal::kSignals.size()> g_handled;
 int g_alive = 0;
 
-void note(int signal) {
+// The launcher is the parent; kill() for all ranks has no value.
+StopSignal::Leave leave_of(const siginfo_t& info) {
+  using Leave = StopSignal::Leave;
+  if (g_members == 0 || info.si_signo != SIGTERM) return Leave::kNotAsked;
+  if (info.si_pid != ::getppid()) return Leave::kByOthers;
+  const bool is_marked =
+      info.si_code == SI_QUEUE && info.si_value.sival_int == protocol::kLeaveMark;
+  return is_marked ? Leave::kByLauncher : Leave::kNotAsked;
+}
+
+void note(int signal, siginfo_t* info, void* /*context*/) {
   int none = 0;
+  auto not_asked = StopSignal::Leave::kNotAsked;
+  const StopSignal::Leave leave = leave_of(*info);
   if (signal == SIGUSR1)
     g_usr1 = true;
+  else if (leave != StopSignal::Leave::kNotAsked)
+    g_leave.compare_exchange_strong(not_asked, leave);
   else
     g_received.compare_exchange_strong(none, signal);
 }
 
 bool covers(StopSignal::Scope scope, int signal) {
-  return scope == StopSignal::Scope::kAll || (signal != SIGINT && signal != SIGTERM);
+  return scope != StopSignal::Scope::kNotices || (signal != SIGINT && signal != SIGTERM);
 }
 
 }  // namespace
@@ -38,10 +59,12 @@ StopSignal::StopSignal(Scope scope) : scope_(scope) {
   if (g_alive++ == 0) {
     g_received = 0;
     g_usr1 = false;
+    g_leave = Leave::kNotAsked;
   }
+  if (scope == Scope::kMember) ++g_members;
   struct sigaction action {};
-  action.sa_handler = note;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = note;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i)
     if (covers(scope, kSignals[i]) && g_handled[i].users++ == 0) {
@@ -53,12 +76,15 @@ StopSignal::StopSignal(Scope scope) : scope_(scope) {
 StopSignal::~StopSignal() {
   const std::lock_guard lock(g_mutex);
   --g_alive;
+  if (scope_ == Scope::kMember) --g_members;
   for (std::size_t i = 0; i < kSignals.size(); ++i)
     if (covers(scope_, kSignals[i]) && --g_handled[i].users == 0)
       sigaction(kSignals[i], &g_handled[i].before, nullptr);
 }
 
 int StopSignal::received() { return g_received; }
+
+StopSignal::Leave StopSignal::asked_to_leave() { return g_leave; }
 
 bool StopSignal::has_usr1() { return g_usr1; }
 

@@ -14,8 +14,10 @@ class StopSignal {
   /// Of a person, of a scheduler, and those by which schedulers give notice that time runs out.
   static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 
-  /// kNotices does not change SIGINT and SIGTERM: for the time before the run starts.
-  enum class Scope { kAll, kNotices };
+  /// kNotices does not change SIGINT and SIGTERM: for the time before the run starts. kMember is of
+  /// a process of an elastic job: while such a one lives, SIGTERM is for all ranks only if the
+  /// launcher has sent it to all; else it asks this one to leave.
+  enum class Scope { kAll, kNotices, kMember };
   explicit StopSignal(Scope scope = Scope::kAll);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
@@ -24,6 +26,10 @@ class StopSignal {
   /// The number of the first signal received since the first StopSignal was made, or 0. Ignores
   /// SIGUSR1, see take_usr1().
   static int received();
+  /// Who has first asked this process to leave its elastic job, which goes on. received() does not
+  /// tell of that.
+  enum class Leave { kNotAsked, kByLauncher, kByOthers };
+  static Leave asked_to_leave();
   /// Whether SIGUSR1 was received since the last call.
   static bool take_usr1();
   static bool has_usr1();

@@ -147,7 +147,10 @@ Status ElasticRun::follow(const ElasticSession::Order& order) {
     run_.state.release_folder();
   } else if (const auto* end = std::get_if<protocol::EndMember>(&order)) {
     if (end->is_failure) return Status(Code::kPeerLost, end->why);
-    is_over_ = true;
+    is_over_ = !end->has_left;
+    if (is_over_) return {};
+    session_.unread(order);  // for whoever asks for another epoch
+    session_.leave_epoch();
   } else {
     return Status(Code::kException, "an agreement is ordered outside of a step");
   }
@@ -299,7 +302,7 @@ Status ElasticRun::finish_slices() {
 Status ElasticRun::commit() {
   session_.note_progress(/*waits=*/true);
   STORMO_RETURN_IF_ERROR(finish_slices());
-  if (StopSignal::received() != 0) session_.tell(protocol::StopAsked{});
+  session_.tell_wishes();
   session_.tell(protocol::StepReduced{
       .epoch = order_.epoch,
       .step = order_.step,

@@ -210,7 +210,7 @@ Result<observe::EndRecord> Trainer::State::run() {
 
 /// A run of its own in each epoch, which goes on from what the one before has kept.
 Result<observe::EndRecord> Trainer::State::run_epochs() {
-  const StopSignal stop;  // also between two of them
+  const StopSignal stop(StopSignal::Scope::kMember);  // also between two of them
   ElasticSession& session = *setup.elastic;
   if (setup.options.overwrite) session.earlier = run_in_folder(setup.options.checkpoint.directory);
   if (session.joins_later()) {
@@ -289,7 +289,9 @@ bool Trainer::started() const { return state_->started; }
 
 Result<observe::EndRecord> Trainer::run() {
   Result<observe::EndRecord> end = result_of([this] { return state_->run(); });
-  const bool told = state_->all_know || end.status().code() == Code::kRefused;
+  const ElasticSession* const elastic = state_->setup.elastic;
+  const bool told = state_->all_know || end.status().code() == Code::kRefused ||
+                    (elastic != nullptr && elastic->has_left_job());
   if (!end.ok() && !told) state_->setup.world.fail(end.status());
   return end;
 }

@@ -105,6 +105,15 @@ TEST(ReadPlace, OtherRanksThanALargerJobHasAreRefusedAndBothAreNamed) {
       << "these ranks may be on other hosts";
 }
 
+TEST(ReadPlace, WhoComesLaterToAnElasticJobMayBeBeyondTheRanksThatItBeganWith) {
+  Variables variables{{"STORMO_RANK", "2"},       {"STORMO_WORLD_SIZE", "3"},
+                      {"STORMO_LOCAL_RANK", "2"}, {"STORMO_LOCAL_SIZE", "3"},
+                      {"STORMO_STORE", "unix:x"}, {"STORMO_INCARNATION", "2"}};
+  EXPECT_EQ(read(ranks(2), variables)->rank, 2);
+  variables["STORMO_INCARNATION"] = "1";
+  EXPECT_FALSE(read(ranks(2), variables).ok());
+}
+
 TEST(ReadPlace, FlagsStandForTheirVariablesUnderAForeignLauncher) {
   LaunchFlags flags;
   flags.heartbeat = "9s";

@@ -73,7 +73,7 @@ TEST(Orders, RoundTripAndBounds) {
   const auto read = [](const AgentOrder& order) {
     return transport::decode<AgentOrder>("agent", transport::encode(order));
   };
-  const AgentOrder start{.task = AgentTask::kStart, .value = 900, .rank = 7};
+  const AgentOrder start{.task = AgentTask::kStart, .value = 900, .rank = 7, .local_rank = 3};
   EXPECT_EQ(*read({.value = 15}), AgentOrder{.value = 15});
   const AgentOrder begin{.task = AgentTask::kBegin, .value = 1, .text = "quorum://10.0.0.1:4001"};
   EXPECT_EQ(*read(start), start);
@@ -81,7 +81,11 @@ TEST(Orders, RoundTripAndBounds) {
   EXPECT_FALSE(read({.value = 15, .text = std::string(AgentOrder::kMaxText + 1, 'x')}).ok());
   for (const int bad : {-1, 0, 65, 900}) EXPECT_FALSE(read({.value = bad}).ok()) << bad;
   EXPECT_FALSE(read({.task = AgentTask::kStart, .value = 0}).ok());
-  EXPECT_FALSE(read({.task = static_cast<AgentTask>(5), .value = 1}).ok());
+  EXPECT_TRUE(read({.task = AgentTask::kLeave, .value = 1, .rank = 7}).ok());
+  EXPECT_FALSE(read({.task = static_cast<AgentTask>(6), .value = 1}).ok());
+  for (const int bad : {-1, kMaxRanks}) {
+    EXPECT_FALSE(read({.task = AgentTask::kStart, .value = 2, .local_rank = bad}).ok()) << bad;
+  }
 }
 
 TEST(LineSplitter, CutsAtNewlinesOnly) {

@@ -270,6 +270,51 @@ TEST_F(ElasticMemberTest, WhoLeavesDoesSoAfterAStepThatAllHaveCommitted) {
   EXPECT_EQ(it->standing(), Standing::kResting);
 }
 
+/// What a member says while it trains.
+MemberStatus running(int i, bool is_whole, bool leaves) {
+  return {.from = member(i),
+          .epoch = 1,
+          .standing = Standing::kRunning,
+          .held = {.step = 0, .is_whole = is_whole, .state_hash = 5},
+          .leaves = leaves,
+          .heard = {member(0)}};
+}
+
+TEST_F(ElasticMemberTest, WhoLeavesWaitsForOthersThatHaveTheState) {
+  begin(first_record(2));
+  tell(LeaveAsked{});
+  tell(ElasticHeard{running(1, /*is_whole=*/false, /*leaves=*/false)});
+  tell(StepReduced{.epoch = 1, .step = 1, .gradient_hash = 8});
+  EXPECT_FALSE(done<AgreeOn>()->changes) << "the other one would begin again to get it";
+  EXPECT_FALSE(done<AgreeOn>()->stops);
+}
+
+TEST_F(ElasticMemberTest, WhenAllAreToLeaveTheyStop) {
+  begin(first_record(2));
+  tell(LeaveAsked{});
+  tell(ElasticHeard{running(1, /*is_whole=*/true, /*leaves=*/true)});
+  tell(StepReduced{.epoch = 1, .step = 1, .gradient_hash = 8});
+  EXPECT_TRUE(done<AgreeOn>()->stops);
+  EXPECT_FALSE(done<AgreeOn>()->changes);
+}
+
+TEST_F(ElasticMemberTest, WhoHasLeftSaysSo) {
+  begin(first_record(2));
+  tell(LeaveAsked{});
+  tell(StepReduced{.epoch = 1, .step = 1, .gradient_hash = 8});
+  tell(StepAgreed{.epoch = 1, .step = 1, .changes = true});
+  tell(UpdateApplied{1});
+  tell(StateHashed{.epoch = 1, .hash = 50});
+  ElasticRecord second = first_record(2);
+  second.epoch = 2;
+  second.members.erase(second.members.begin());
+  second.donors = {"m1"};
+  tell(ElasticHeard{RecordNews{second}});
+  ASSERT_TRUE(done<EndMember>());
+  EXPECT_TRUE(done<EndMember>()->has_left);
+  EXPECT_FALSE(done<EndMember>()->is_failure);
+}
+
 TEST_F(ElasticMemberTest, WithoutTheStateThereIsNoNextEpoch) {
   ElasticRecord record = first_record(2);
   record.base_step = 4;
@@ -331,6 +376,29 @@ TEST_F(ElasticMinimumTest, FewerMembersWait) {
   EXPECT_FALSE(done<SwapRecord>());
   ASSERT_TRUE(done<PauseMember>());
   EXPECT_NE(done<PauseMember>()->why.find("fewer than 2"), std::string::npos);
+}
+
+TEST_F(ElasticMinimumTest, OfThoseThatLeaveAsManyStayAsTheJobNeeds) {
+  begin(first_record(3));
+  tell(LeaveAsked{});
+  tell(ElasticHeard{running(2, /*is_whole=*/true, /*leaves=*/true)});
+  tell(StepReduced{.epoch = 1, .step = 1, .gradient_hash = 8});
+  EXPECT_TRUE(done<AgreeOn>()->changes);
+  tell(StepAgreed{.epoch = 1, .step = 1, .changes = true});
+  tell(UpdateApplied{1});
+  tell(StateHashed{.epoch = 1, .hash = 50});
+  for (const int i : {1, 2}) {
+    MemberStatus other = resting(i);
+    other.held = it->held();
+    other.leaves = i == 2;
+    other.heard = {member(0), member(3 - i)};
+    tell(ElasticHeard{other});
+  }
+  ASSERT_TRUE(done<SwapRecord>());
+  const ElasticRecord next = done<SwapRecord>()->next;
+  ASSERT_EQ(next.members.size(), 2u);
+  EXPECT_EQ(next.members[0].id, member(0)) << "it leaves when there is another one";
+  EXPECT_EQ(next.members[1].id, member(1));
 }
 
 }  // namespace

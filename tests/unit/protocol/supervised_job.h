@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ struct Job {
       if (const auto* l = std::get_if<RankLost>(&a)) lost.push_back(l->text);
       if (const auto* s = std::get_if<StartRank>(&a)) starts.push_back(*s);
       if (const auto* s = std::get_if<RankStarted>(&a)) started.push_back(s->text);
+      if (const auto* l = std::get_if<LeaveRank>(&a)) leaves.push_back(l->rank);
+      if (const auto* l = std::get_if<RankLeft>(&a)) left.push_back(l->text);
       if (const auto* d = std::get_if<JobDone>(&a)) {
         ++times_done;
         done = *d;
@@ -58,8 +61,41 @@ struct Job {
   std::vector<std::string> lost;
   std::vector<StartRank> starts;
   std::vector<std::string> started;
+  std::vector<Rank> leaves;
+  std::vector<std::string> left;
   std::optional<JobDone> done;
   int times_done = 0;
+};
+
+/// Ranks on hosts a, b, ... of two ranks each. They stand in for each other, and whoever is lost is
+/// started again.
+struct ElasticJob : Job {
+  explicit ElasticJob(int ranks, bool replaces = true)
+      : Job(places_of(ranks), {.replaces = replaces}) {}
+  static std::vector<RankPlace> places_of(int ranks) {
+    std::vector<RankPlace> out = places(ranks, {}, {});
+    for (RankPlace& place : out) {
+      place.may_be_lost = true;
+      place.stands_in = 1;
+    }
+    return out;
+  }
+  /// Loses a rank, and starts it as soon as that is wanted; the time until then.
+  Duration lose(Rank rank) {
+    const std::size_t before = starts.size();
+    const TimePoint then = clock.now();
+    tell(Signalled{rank, SIGKILL});
+    while (starts.size() == before && wait_for_wish()) {
+    }
+    const Duration waited = clock.now() - then;
+    tell(Started{rank, next_pid++});
+    return waited;
+  }
+  void finish() {
+    while (!done && wait_for_wish()) {
+    }
+  }
+  int next_pid = 4790;
 };
 
 }  // namespace stormo::protocol

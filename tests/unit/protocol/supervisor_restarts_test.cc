@@ -16,37 +16,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-/// Ranks on hosts a, b, ... of two ranks each. They stand in for each other, and whoever is lost is
-/// started again.
-struct ElasticJob : Job {
-  explicit ElasticJob(int ranks, bool replaces = true)
-      : Job(places_of(ranks), {.replaces = replaces}) {}
-  static std::vector<RankPlace> places_of(int ranks) {
-    std::vector<RankPlace> out = places(ranks, {}, {});
-    for (RankPlace& place : out) {
-      place.may_be_lost = true;
-      place.stands_in = 1;
-    }
-    return out;
-  }
-  /// Loses a rank, and starts it as soon as that is wanted; the time until then.
-  Duration lose(Rank rank) {
-    const std::size_t before = starts.size();
-    const TimePoint then = clock.now();
-    tell(Signalled{rank, SIGKILL});
-    while (starts.size() == before && wait_for_wish()) {
-    }
-    const Duration waited = clock.now() - then;
-    tell(Started{rank, next_pid++});
-    return waited;
-  }
-  void finish() {
-    while (!done && wait_for_wish()) {
-    }
-  }
-  int next_pid = 4790;
-};
-
 TEST(Restarts, ALostRankIsStartedAgain) {
   ElasticJob job(4);
   job.tell(Signalled{2, SIGKILL});

@@ -1,9 +1,16 @@
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 #include <csignal>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include <stormo/protocol/supervisor.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/record/step_log.h>
@@ -79,6 +86,52 @@ TEST(StopSignal, NoticesOfSchedulersAreNotedBeforeThereIsARun) {
   }
   EXPECT_TRUE(StopSignal::take_usr1());
   EXPECT_FALSE(StopSignal::take_usr1()) << "taken once";
+}
+
+TEST(StopSignal, SigtermOfOthersThanTheLauncherAsksAMemberToLeave) {
+  using Leave = StopSignal::Leave;
+  {
+    const StopSignal run;
+    std::raise(SIGTERM);
+    EXPECT_EQ(StopSignal::asked_to_leave(), Leave::kNotAsked) << "it is no member";
+  }
+  const StopSignal member(StopSignal::Scope::kMember);
+  const StopSignal run;
+  std::raise(SIGTERM);
+  EXPECT_EQ(StopSignal::asked_to_leave(), Leave::kByOthers);
+  EXPECT_EQ(StopSignal::received(), 0);
+  std::raise(SIGINT);
+  EXPECT_EQ(StopSignal::received(), SIGINT) << "for all, whoever has sent it";
+}
+
+/// What a child process finds out of the signals that `send`, in its parent, sends to it.
+int seen_by_child(const std::function<void(pid_t)>& send) {
+  std::array<int, 2> ready{};
+  EXPECT_EQ(::pipe(ready.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const StopSignal member(StopSignal::Scope::kMember);
+    [[maybe_unused]] const ssize_t n = ::write(ready[1], "x", 1);
+    while (StopSignal::received() == 0 &&
+           StopSignal::asked_to_leave() == StopSignal::Leave::kNotAsked)
+      ::poll(nullptr, 0, 1);
+    ::_exit(StopSignal::received() != 0 ? 100 : static_cast<int>(StopSignal::asked_to_leave()));
+  }
+  char x = 0;
+  EXPECT_EQ(::read(ready[0], &x, 1), 1);
+  send(child);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  for (const int fd : ready) ::close(fd);
+  return WEXITSTATUS(status);
+}
+
+TEST(StopSignal, SigtermOfTheLauncherIsForAllUnlessItIsMarked) {
+  EXPECT_EQ(seen_by_child([](pid_t child) { ::kill(child, SIGTERM); }), 100);
+  EXPECT_EQ(seen_by_child([](pid_t child) {
+              ::sigqueue(child, SIGTERM, {.sival_int = protocol::kLeaveMark});
+            }),
+            static_cast<int>(StopSignal::Leave::kByLauncher));
 }
 
 TEST(Failure, NamesTypeAndText) {
