@@ -131,12 +131,21 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
   return options;
 }
 
+namespace {
+
+/// Before its address.
+std::string word_of(const launch::Elastic& elastic) {
+  return elastic.replaces ? "elastic " : "replay ";
+}
+
+}  // namespace
+
 // Texts, each with an end that no path and no variable can hold.
 std::string to_text(const CheckedRun& run) {
   return run.program + '\0' + run.library_path + '\0' + run.checkpoint_directory + '\0' +
          fmt::format("{} {} {}", run.may_be_lost.first, run.may_be_lost.count,
                      run.may_be_lost.servers) +
-         '\0' + (run.elastic ? "elastic " + run.elastic->register_address : "") + '\0' +
+         '\0' + (run.elastic ? word_of(*run.elastic) + run.elastic->register_address : "") + '\0' +
          fmt::format("{}", fmt::join(run.chosen, " ")) + '\0';
 }
 
@@ -150,9 +159,12 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
                  .checkpoint_directory = std::string(parts[2])};
   std::istringstream lost{std::string(parts[3])};
   lost >> run.may_be_lost.first >> run.may_be_lost.count >> run.may_be_lost.servers;
-  constexpr std::string_view kElastic = "elastic ";
-  if (parts[4].starts_with(kElastic)) {
-    run.elastic = {.register_address = std::string(parts[4].substr(kElastic.size()))};
+  for (const bool replaces : {true, false}) {
+    launch::Elastic elastic{.register_address = {}, .replaces = replaces};
+    const std::string word = word_of(elastic);
+    if (!parts[4].starts_with(word)) continue;
+    elastic.register_address = parts[4].substr(word.size());
+    run.elastic = std::move(elastic);
   }
   std::istringstream chosen{std::string(parts[5])};  // none has a blank
   for (std::string word; chosen >> word;) run.chosen.push_back(word);

@@ -58,6 +58,34 @@ class Shards(ElasticTest):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("each rank computes at least one, and there are 3 ranks", done.stderr)
 
+    def replayed(self, steps, *words):
+        return self.stormo("train", "mlp.toml", "-n", "4", "--json", "elastic.enabled=true", f"train.steps={steps}",
+                           "elastic.register=log://run/membership.jsonl", *words)
+
+    def test_a_run_is_replayed_from_its_log(self):
+        """Without logical shards: the bits depend on who was there in which step."""
+        job = Job(self, 4, "precision=float32")
+        steps, _ = self.come_and_go(job)
+        done = self.replayed(steps, "checkpoint.directory=again")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        records = [json.loads(line) for line in done.stdout.splitlines()]
+        losses = {r["step"]: r["loss"] for r in records if r["event"] == "step"}
+        self.assertGreater(len(losses), steps - 2 * len(job.epochs))  # an epoch's last one has no report
+        for step in losses.keys() & job.losses.keys():
+            self.assertEqual(losses[step], job.losses[step], f"step {step}")
+        self.assertEqual(records[-1]["weights_hash"], job.end["weights_hash"])
+        log = [(folder / "membership.jsonl").read_text() for folder in (self.folder / "run", self.folder / "again")]
+        self.assertEqual(log[0].splitlines()[-1], log[1].splitlines()[-1])
+
+    def test_a_log_of_another_run_is_refused(self):
+        job = Job(self, 2)
+        job.until_step(STEPS_AFTER)
+        job.send(1, signal.SIGKILL)
+        job.until_ranks(2)
+        steps, _ = job.stop()
+        self.assertIn("began with 2 ranks, and this one has 4", self.replayed(steps, "checkpoint.directory=x").stderr)
+        self.assertIn("write another checkpoint.directory", self.replayed(steps, "--overwrite").stderr)
+
     def test_a_log_says_who_was_there(self):
         job = Job(self, 3)
         job.until_step(STEPS_AFTER)

@@ -12,6 +12,7 @@
 #include <stormo/comm/watch/job_watch.h>
 #include <stormo/membership/register_address.h>
 #include <stormo/protocol/supervisor.h>
+#include <stormo/train/elastic/membership_replay.h>
 #include <stormo/train/elastic/training_state.h>
 #include <stormo/transport/net/socket.h>
 
@@ -35,6 +36,21 @@ constexpr Duration kStoreTime = std::chrono::seconds(1);
 
 std::string_view host_of(std::string_view identity) {
   return identity.substr(0, identity.rfind('/'));
+}
+
+/// Of all ranks. `own`: identity and address of this one. A collective.
+Result<protocol::ElasticRecord> first_record(comm::Communicator& world,
+                                             const ElasticSession::Terms& terms,
+                                             const std::string& own) {
+  protocol::ElasticRecord first{
+      .epoch = kFirstEpoch, .base_step = terms.step, .plan_hash = terms.plan_hash};
+  STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> all, checkpoint::gather_texts(world, own));
+  for (const std::string& text : all) {
+    const std::size_t end = text.find('\n');
+    first.members.push_back({.id = {text.substr(0, end), 1}, .address = text.substr(end + 1)});
+    first.donors.push_back(text.substr(0, end));
+  }
+  return first;
 }
 
 }  // namespace
@@ -66,6 +82,26 @@ Status ElasticSession::open(const Terms& terms) {
       store_, transport::StoreClient::connect({.address = place.store, .secret = place.secret},
                                               Deadline::after(place.join_timeout)));
   const protocol::MemberId me{place_.identity(), place_.incarnation};
+  protocol::ElasticOptions member{.me = me,
+                                  .plan_hash = terms.plan_hash,
+                                  .has_state = !joins_later(),
+                                  .initial_step = terms.step,
+                                  .last_step = terms.last_step,
+                                  .global_batch = terms.global_batch,
+                                  .min_ranks = place_.min_ranks,
+                                  .healing = terms.healing};
+  healing_ = terms.healing;
+  if (is_membership_log(place_.register_address)) {
+    STORMO_ASSIGN_OR_RETURN(driver_,
+                            replay_membership({.register_address = place_.register_address,
+                                               .me = place_.identity(),
+                                               .rank = world_.rank(),
+                                               .ranks = world_.size(),
+                                               .store = store_.get(),
+                                               .abort = [this](Epoch epoch) { abort(epoch); }}));
+    driver_->begin(std::move(member));
+    return {};
+  }
   membership::ElasticDriver::Options options{
       .job = place_.job, .me = me, .ports = place.ports, .secret = place.secret};
   options.listen.host = "127.0.0.1";
@@ -80,16 +116,9 @@ Status ElasticSession::open(const Terms& terms) {
   options.say = outside_.say;
   STORMO_ASSIGN_OR_RETURN(driver_, membership::ElasticDriver::open(std::move(options)));
   if (!joins_later()) {
-    protocol::ElasticRecord first{
-        .epoch = kFirstEpoch, .base_step = terms.step, .plan_hash = terms.plan_hash};
     STORMO_ASSIGN_OR_RETURN(
-        const std::vector<std::string> addresses,
-        checkpoint::gather_texts(world_, place_.identity() + "\n" + driver_->address()));
-    for (const std::string& text : addresses) {
-      const std::size_t end = text.find('\n');
-      first.members.push_back({.id = {text.substr(0, end), 1}, .address = text.substr(end + 1)});
-      first.donors.push_back(text.substr(0, end));
-    }
+        const protocol::ElasticRecord first,
+        first_record(world_, terms, place_.identity() + "\n" + driver_->address()));
     Result<std::string> written = std::string();
     if (world_.rank() == 0) {
       const Status done = driver_->write_first(first, Deadline::after(kFirstRecordTime));
@@ -97,15 +126,6 @@ Status ElasticSession::open(const Terms& terms) {
     }
     STORMO_RETURN_IF_ERROR(checkpoint::broadcast_outcome(world_, written).status());
   }
-  protocol::ElasticOptions member{.me = me,
-                                  .plan_hash = terms.plan_hash,
-                                  .has_state = !joins_later(),
-                                  .initial_step = terms.step,
-                                  .last_step = terms.last_step,
-                                  .global_batch = terms.global_batch,
-                                  .min_ranks = place_.min_ranks,
-                                  .healing = terms.healing};
-  healing_ = terms.healing;
   member.watch.silence = place_.silence;
   // some beats may be late
   member.watch.beat = std::min(member.watch.beat, place_.silence / kBeatsInSilence);

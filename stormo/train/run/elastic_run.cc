@@ -125,7 +125,7 @@ Status ElasticRun::begin_progress() {
 void ElasticRun::log_epoch() const {
   const std::string& folder = run_.options.checkpoint.directory;
   if (folder.empty() || run_.world.rank() != 0) return;
-  const bool begins = session_.epoch() == 1 && !run_.options.resume;
+  const bool begins = session_.record().base_step == 0 && !run_.options.resume;
   const Status logged =
       log_membership(membership_log_in(folder), session_.record(), run_.hosts(), begins);
   if (!logged.ok()) run_.warn("membership", "no log of members: " + logged.message());

@@ -224,7 +224,9 @@ Result<observe::EndRecord> Trainer::State::run_epochs() {
   for (;;) {
     Result<observe::EndRecord> end = train();
     if (!session.has_left()) return end;
-    STORMO_RETURN_IF_ERROR(enter_epoch());
+    const Status entered = enter_epoch();
+    if (entered.code() == Code::kCancelled) return observe::EndRecord{};  // others do the rest
+    STORMO_RETURN_IF_ERROR(entered);
   }
 }
 
