@@ -60,6 +60,11 @@ void add_outlets(CLI::App& command, TrainArguments& a) {
       });
 }
 
+/// Before the address of its register, in a CheckedRun.
+std::string word_of(const launch::Elastic& elastic) {
+  return elastic.replaces ? "elastic " : "replay ";
+}
+
 }  // namespace
 
 void add_train_arguments(CLI::App& train, Invocation& invocation,
@@ -130,15 +135,6 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
   if (columns > 0) options.environment.emplace_back(kTerminalVariable, std::to_string(columns));
   return options;
 }
-
-namespace {
-
-/// Before its address.
-std::string word_of(const launch::Elastic& elastic) {
-  return elastic.replaces ? "elastic " : "replay ";
-}
-
-}  // namespace
 
 // Texts, each with an end that no path and no variable can hold.
 std::string to_text(const CheckedRun& run) {

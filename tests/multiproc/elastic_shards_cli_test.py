@@ -77,11 +77,22 @@ class Shards(ElasticTest):
         log = [(folder / "membership.jsonl").read_text() for folder in (self.folder / "run", self.folder / "again")]
         self.assertEqual(log[0].splitlines()[-1], log[1].splitlines()[-1])
 
+    def test_of_a_replay_no_rank_may_be_lost(self):
+        job = Job(self, 3)
+        job.until_step(STEPS_AFTER)
+        job.send(1, signal.SIGKILL)
+        job.until_ranks(3)
+        job.stop()
+        again = Job(self, 3, "elastic.register=log://run/membership.jsonl", "checkpoint.directory=again")
+        again.until_step(job.step + STEPS_AFTER)
+        again.send(1, signal.SIGKILL)
+        code, _, err = self.outcome_of(again.process)
+        self.assertEqual(code, 1, err)
+        self.assertIn("a replay needs all of them", err)
+
     def test_a_log_of_another_run_is_refused(self):
         job = Job(self, 2)
         job.until_step(STEPS_AFTER)
-        job.send(1, signal.SIGKILL)
-        job.until_ranks(2)
         steps, _ = job.stop()
         self.assertIn("began with 2 ranks, and this one has 4", self.replayed(steps, "checkpoint.directory=x").stderr)
         self.assertIn("write another checkpoint.directory", self.replayed(steps, "--overwrite").stderr)

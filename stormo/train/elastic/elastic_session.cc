@@ -76,6 +76,8 @@ ElasticSession::ElasticSession(comm::EpochWorld& world, ElasticPlace place, Outs
 
 ElasticSession::~ElasticSession() = default;
 
+bool ElasticSession::replays() const { return is_membership_log(place_.register_address); }
+
 Status ElasticSession::open(const Terms& terms) {
   const transport::Rendezvous& place = place_.place;
   STORMO_ASSIGN_OR_RETURN(
@@ -91,7 +93,7 @@ Status ElasticSession::open(const Terms& terms) {
                                   .min_ranks = place_.min_ranks,
                                   .healing = terms.healing};
   healing_ = terms.healing;
-  if (is_membership_log(place_.register_address)) {
+  if (replays()) {
     STORMO_ASSIGN_OR_RETURN(driver_,
                             replay_membership({.register_address = place_.register_address,
                                                .me = place_.identity(),

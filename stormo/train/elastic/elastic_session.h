@@ -24,7 +24,7 @@ namespace stormo::train {
 /// A process of an elastic job (docs/elastic.md), as the launcher has placed it.
 struct ElasticPlace {
   transport::Rendezvous place;    ///< among the ranks that the launcher has started first
-  std::string register_address;   ///< see membership::open_register()
+  std::string register_address;   ///< see membership::open_register() and is_membership_log()
   std::string job;                ///< name of the job there
   std::uint64_t incarnation = 1;  ///< which start of this rank it is
   std::size_t min_ranks = 1;      ///< with fewer the job waits
@@ -76,6 +76,8 @@ class ElasticSession {
   Status open(const Terms& terms);
   bool is_open() const { return driver_ != nullptr; }
   bool joins_later() const { return place_.joins_later(); }
+  /// Its epochs are those of a log, see replay_membership().
+  bool replays() const;
 
   void tell(const protocol::ElasticInput& input) { driver_->tell(input); }
   /// Blocks. A signal that asks for the end of the run is told meanwhile.

@@ -24,6 +24,8 @@ constexpr std::string_view kLog = "log://";
 /// For one note in the Store.
 constexpr Duration kNoteTime = std::chrono::seconds(10);
 constexpr std::string_view kFailed = "replay/failed";
+/// At that one, which is seldom there.
+constexpr Duration kGlance = std::chrono::milliseconds(50);
 /// What a note says of the end of an epoch.
 constexpr std::string_view kGoesOn = "goes on", kStops = "stops";
 
@@ -146,7 +148,7 @@ void Replay::take(const protocol::StopAsked&) {
 }
 
 void Replay::take(const protocol::PartFailed&) {
-  end(true, "a rank was lost, and a replay goes on without none: start it again");
+  end(true, "a rank was lost, and a replay needs all of them: start it again");
 }
 
 void Replay::take(const protocol::StateHashed& hashed) {
@@ -205,16 +207,15 @@ void Replay::end(bool is_failure, std::string why) {
 
 /// Whether all members of the present epoch have done its last step.
 bool Replay::is_over(Deadline by) {
-  const Result<std::string> failure = o_.store->get(kFailed, Deadline::after(Duration::zero()));
-  if (failure.ok()) {
-    end(true, *failure);
-    return false;
-  }
   for (const protocol::ElasticEntry& member : present().members) {
     const Result<std::string> note =
         o_.store->get(fmt::format("replay/{}/{}", at_, member.id.identity), by);
-    if (!note.ok() && !by.expired()) end(true, note.status().message());
-    if (!note.ok()) return false;
+    if (!note.ok()) {
+      const Result<std::string> failure = o_.store->get(kFailed, Deadline::after(kGlance));
+      if (failure.ok()) end(true, *failure);
+      if (!failure.ok() && !by.expired()) end(true, note.status().message());
+      return false;
+    }
     stops_ = stops_ || *note == kStops;
   }
   return true;

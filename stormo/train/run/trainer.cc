@@ -225,7 +225,8 @@ Result<observe::EndRecord> Trainer::State::run_epochs() {
     Result<observe::EndRecord> end = train();
     if (!session.has_left()) return end;
     const Status entered = enter_epoch();
-    if (entered.code() == Code::kCancelled) return observe::EndRecord{};  // others do the rest
+    // others did the last steps of a replay
+    if (session.replays() && entered.code() == Code::kCancelled) return observe::EndRecord{};
     STORMO_RETURN_IF_ERROR(entered);
   }
 }
