@@ -19,6 +19,8 @@
 #include <stormo/checkpoint/folder.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/available_memory.h>
+#include <stormo/train/elastic/membership_log.h>
+#include <stormo/train/elastic/membership_replay.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/planner/choose.h>
 #include <stormo/train/planner/planned_step.h>
@@ -65,6 +67,20 @@ void check_files(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
     note(try_folder(a.record).within("--record"));
   }
   check_checkpoints(parsed, parsed.recipe.train.resume, a.overwrite, a.accept_changes, errors);
+}
+
+/// A log of members that is to be replayed.
+void check_replay(const train::Recipe& recipe, int ranks, Errors& errors) {
+  const std::string& log = recipe.elastic.register_address;
+  if (!train::is_membership_log(log)) return;
+  const Status status = train::open_membership_log(log, ranks).status().within("elastic.register");
+  if (!status.ok()) errors.push_back(status.message());
+  const std::string own = train::membership_log_in(recipe.train.checkpoint.directory);
+  std::error_code ignored;
+  if (fs::equivalent(log.substr(log.find("//") + 2), own, ignored)) {
+    errors.push_back("elastic.register: the run would write its own log of members over '" + own +
+                     "'; write another checkpoint.directory");
+  }
 }
 
 /// The data, unless there are errors.
@@ -178,8 +194,10 @@ launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
 std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
   if (!recipe.train.commits) return {};
   const std::int64_t batch = recipe.train.global_batch;
+  const std::string& address = recipe.elastic.register_address;
   return launch::Elastic{
-      .register_address = recipe.elastic.register_address,
+      .register_address = address,
+      .replaces = !train::is_membership_log(address),
       .min_ranks = static_cast<int>(recipe.elastic.min_ranks),
       .max_ranks = static_cast<int>(std::min<std::int64_t>(batch, launch::kMaxRanks))};
 }
@@ -314,6 +332,7 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
     }
   }
   check_files(parsed, a, errors);
+  check_replay(parsed.recipe, run.ranks, errors);
   return errors.empty() ? std::optional(std::move(run)) : refuse(errors);
 }
 

@@ -19,15 +19,16 @@ MANY = 1_000_000  # steps: the test ends the run
 class Job:
     """A running elastic job, read record by record."""
 
-    def __init__(self, test, ranks, *words, **options):
+    def __init__(self, test, ranks, *words, recipe="mlp.toml", **options):
         self.test = test
         here = () if ranks is None else ("-n", str(ranks))  # else `words` say where
-        self.process = test.start("mlp.toml", *here, "--json", "precision=float64", "elastic.enabled=true",
+        self.process = test.start(recipe, *here, "--json", "precision=float64", "elastic.enabled=true",
                                   f"train.steps={MANY}", *words, **options)
         self.records = []
         self.losses = {}
         self.step = 0
         self.epochs = []  # (number, ranks, step)
+        self.end = None  # the last record
         self.unread = 0  # lines that may be lost with the launcher
         self.left = {}  # what a killed launcher leaves: the ranks, by number
         self.processes = []  # and all of its processes
@@ -121,7 +122,8 @@ class Job:
         for record in records:
             if record["event"] == "step":
                 self.losses[record["step"]] = record["loss"]
-        self.test.assertEqual((records[-1]["event"], code), ("end", 143), err)
+        self.end = records[-1]
+        self.test.assertEqual((self.end["event"], code), ("end", 143), err)
         return records[-1]["steps"], err
 
 

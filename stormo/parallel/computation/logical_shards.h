@@ -11,4 +11,8 @@ namespace stormo::parallel {
 /// least as many shards as ranks, and at most plan::kMaxShards; else fails as micro_batches().
 Pass logical_shards(int shards);
 
+/// Behind it: a rank may have up to `most` of the shards, because others compute nothing for some
+/// steps (plan/computing_ranks.h). kInvalidArgument for fewer than a rank has in any case.
+Pass shards_on_a_rank(int most);
+
 }  // namespace stormo::parallel

@@ -35,8 +35,9 @@ Status check_shards(const StepPlan& p) {
   if (p.logical_shards < ranks || p.logical_shards > kMaxShards) {
     return bad(p.logical_shards, " logical shards for ", ranks, " ranks, each of which needs one");
   }
+  // more of them where some ranks compute nothing
   const int most = most_shards(p.logical_shards, ranks);
-  if (p.micro_batches != most) {
+  if (p.micro_batches < most || p.micro_batches > p.logical_shards) {
     return bad("a rank has up to ", most, " of ", p.logical_shards,
                " logical shards, each of which is a micro-batch, and there are ", p.micro_batches);
   }

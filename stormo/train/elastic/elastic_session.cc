@@ -12,6 +12,7 @@
 #include <stormo/checkpoint/exchange.h>
 #include <stormo/membership/member_address.h>
 #include <stormo/membership/register_address.h>
+#include <stormo/train/elastic/membership_replay.h>
 #include <stormo/train/elastic/training_state.h>
 #include <stormo/transport/net/socket.h>
 
@@ -57,6 +58,21 @@ std::string_view host_of(std::string_view identity) {
   return identity.substr(0, identity.rfind('/'));
 }
 
+/// Of all ranks. `own`: identity and address of this one. A collective.
+Result<protocol::ElasticRecord> first_record(comm::Communicator& world,
+                                             const ElasticSession::Terms& terms,
+                                             const std::string& own) {
+  protocol::ElasticRecord first{
+      .epoch = kFirstEpoch, .base_step = terms.step, .plan_hash = terms.plan_hash};
+  STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> all, checkpoint::gather_texts(world, own));
+  for (const std::string& text : all) {
+    const std::size_t end = text.find('\n');
+    first.members.push_back({.id = {text.substr(0, end), 1}, .address = text.substr(end + 1)});
+    first.donors.push_back(text.substr(0, end));
+  }
+  return first;
+}
+
 }  // namespace
 
 std::string ElasticPlace::identity() const {
@@ -97,9 +113,21 @@ ElasticSession::ElasticSession(comm::EpochWorld& world, ElasticPlace place, Outs
 
 ElasticSession::~ElasticSession() = default;
 
+bool ElasticSession::replays() const { return is_membership_log(place_.register_address); }
+
 Status ElasticSession::open(const Terms& terms) {
   const transport::Rendezvous& place = place_.place;
   const protocol::MemberId me{place_.identity(), place_.incarnation};
+  protocol::ElasticOptions member{.me = me,
+                                  .plan_hash = terms.plan_hash,
+                                  .has_state = !joins_later(),
+                                  .initial_step = terms.step,
+                                  .last_step = terms.last_step,
+                                  .global_batch = terms.global_batch,
+                                  .min_ranks = place_.min_ranks,
+                                  .healing = terms.healing};
+  healing_ = terms.healing;
+  if (replays()) return open_replay(terms, std::move(member));
   membership::ElasticDriver::Options options{.job = place_.job,
                                              .me = me,
                                              .ports = place.ports,
@@ -115,16 +143,9 @@ Status ElasticSession::open(const Terms& terms) {
   options.say = outside_.say;
   STORMO_ASSIGN_OR_RETURN(driver_, membership::ElasticDriver::open(std::move(options)));
   if (!joins_later()) {
-    protocol::ElasticRecord first{
-        .epoch = kFirstEpoch, .base_step = terms.step, .plan_hash = terms.plan_hash};
     STORMO_ASSIGN_OR_RETURN(
-        const std::vector<std::string> addresses,
-        checkpoint::gather_texts(world_, place_.identity() + "\n" + driver_->address()));
-    for (const std::string& text : addresses) {
-      const std::size_t end = text.find('\n');
-      first.members.push_back({.id = {text.substr(0, end), 1}, .address = text.substr(end + 1)});
-      first.donors.push_back(text.substr(0, end));
-    }
+        const protocol::ElasticRecord first,
+        first_record(world_, terms, place_.identity() + "\n" + driver_->address()));
     Result<std::string> written = std::string();
     if (world_.rank() == 0) {
       const Status done = driver_->write_first(first, Deadline::after(kFirstRecordTime));
@@ -132,19 +153,31 @@ Status ElasticSession::open(const Terms& terms) {
     }
     STORMO_RETURN_IF_ERROR(checkpoint::broadcast_outcome(world_, written).status());
   }
-  protocol::ElasticOptions member{.me = me,
-                                  .plan_hash = terms.plan_hash,
-                                  .has_state = !joins_later(),
-                                  .initial_step = terms.step,
-                                  .last_step = terms.last_step,
-                                  .global_batch = terms.global_batch,
-                                  .min_ranks = place_.min_ranks,
-                                  .healing = terms.healing};
-  healing_ = terms.healing;
   member.watch.silence = place_.silence;
   // some beats may be late
   member.watch.beat = std::min(member.watch.beat, place_.silence / kBeatsInSilence);
   if (place.stall_timeout > Duration::zero()) member.watch.stuck = place.stall_timeout;
+  driver_->begin(std::move(member));
+  return {};
+}
+
+/// The processes of a replay meet in the launcher's Store between its epochs.
+Status ElasticSession::open_replay(const Terms& terms, protocol::ElasticOptions member) {
+  const transport::Rendezvous& place = place_.place;
+  STORMO_ASSIGN_OR_RETURN(
+      launcher_, transport::StoreClient::connect({.address = place.store, .secret = place.secret},
+                                                 Deadline::after(place.join_timeout)));
+  const membership::MemberAddress address{.links = {}, .store = world_.store().text};
+  STORMO_ASSIGN_OR_RETURN(
+      protocol::ElasticRecord all,
+      first_record(world_, terms, place_.identity() + "\n" + membership::to_text(address)));
+  STORMO_ASSIGN_OR_RETURN(driver_,
+                          replay_membership({.register_address = place_.register_address,
+                                             .me = place_.identity(),
+                                             .all = std::move(all.members),
+                                             .rank = world_.rank(),
+                                             .store = launcher_.get(),
+                                             .abort = [this](Epoch epoch) { abort(epoch); }}));
   driver_->begin(std::move(member));
   return {};
 }

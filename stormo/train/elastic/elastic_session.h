@@ -18,13 +18,14 @@
 #include <stormo/train/evaluation/best_score.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/transport/store/rendezvous.h>
+#include <stormo/transport/store/store.h>
 
 namespace stormo::train {
 
 /// A process of an elastic job (docs/elastic.md), as the launcher has placed it.
 struct ElasticPlace {
   transport::Rendezvous place;    ///< among the ranks that the launcher has started first
-  std::string register_address;   ///< see membership::open_register()
+  std::string register_address;   ///< see membership::open_register() and is_membership_log()
   std::string job;                ///< name of the job there
   std::uint64_t incarnation = 1;  ///< which start of this rank it is
   std::size_t min_ranks = 1;      ///< with fewer the job waits
@@ -78,6 +79,8 @@ class ElasticSession {
   Status open(const Terms& terms);
   bool is_open() const { return driver_ != nullptr; }
   bool joins_later() const { return place_.joins_later(); }
+  /// Its epochs are those of a log, see replay_membership().
+  bool replays() const;
 
   void tell(const protocol::ElasticInput& input) { driver_->tell(input); }
   /// What signals have asked for since.
@@ -119,6 +122,7 @@ class ElasticSession {
   std::optional<std::string> earlier;
 
  private:
+  Status open_replay(const Terms& terms, protocol::ElasticOptions member);
   Result<Order> wait_for_order();
   Status join(const protocol::ElasticRecord& record);
   void abort(Epoch epoch);
@@ -131,6 +135,7 @@ class ElasticSession {
   bool was_member_ = false;
   bool left_ = false;
   bool left_job_ = false;
+  std::unique_ptr<transport::StoreClient> launcher_;   // its Store, in a replay
   std::unique_ptr<membership::ElasticDriver> driver_;  // last: its threads use the others
 };
 

@@ -39,8 +39,8 @@ class TrainingState {
   std::vector<std::vector<std::size_t>> slices_;  // blocks of each
 };
 
-/// A hash of the gradients of one step, for comparison between ranks: of a window of them that moves
-/// from step to step; never 0.
+/// A hash of the gradients of one step, for comparison between ranks: of a window of them that
+/// moves from step to step; never 0.
 std::uint64_t hash_of_gradients(const Optimizer& optimizer, std::uint64_t step);
 
 }  // namespace stormo::train

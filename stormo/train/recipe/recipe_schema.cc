@@ -233,7 +233,7 @@ std::vector<RecipeField> elastic_fields() {
        [](Recipe& r) -> FieldPlace { return &r.elastic.silence_s; }, 0.1, 3600},
       {"elastic.register",
        "where the record of the members is: quorum://HOST:PORT,... or etcd://HOST:PORT; empty: the "
-       "launcher has it",
+       "launcher has it; log://FILE: the run in this log of members is replayed",
        [](Recipe& r) -> FieldPlace { return &r.elastic.register_address; }},
   };
 }

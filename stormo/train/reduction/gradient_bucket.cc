@@ -88,6 +88,8 @@ torch::Tensor GradientBucket::flags() const {
 
 std::span<const comm::Request> GradientBucket::gather(double weight, double total_weight) {
   const torch::NoGradGuard no_grad;
+  // of a rank that computes nothing: a sum with -0 has the same bits, one with 0 turns -0 into 0
+  const double missing = weight == 0 ? -0.0 : 0.0;
   large_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const torch::Tensor& p = parameters_[i].tensor;
@@ -98,12 +100,12 @@ std::span<const comm::Request> GradientBucket::gather(double weight, double tota
       if (gradient.defined()) {
         view.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
       } else {
-        view.zero_();
+        view.fill_(missing);
       }
       continue;
     }
     if (!gradient.defined()) {
-      large_.push_back(torch::zeros(p.sizes(), p.options()));
+      large_.push_back(torch::full(p.sizes(), missing, p.options()));
     } else if (may_be_written(gradient) && gradient.is_contiguous()) {
       large_.push_back(gradient);
     } else {

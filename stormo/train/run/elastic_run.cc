@@ -10,13 +10,12 @@
 
 #include <fmt/format.h>
 
-#include <stormo/plan/project.h>
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/elastic/membership_log.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/loop/run_facts.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/perform/perform.h>
-#include <stormo/train/sampling.h>
 
 namespace stormo::train {
 namespace {
@@ -112,6 +111,7 @@ Status ElasticRun::open_session() {
 Status ElasticRun::begin_progress() {
   session_.started();
   progress_.go_on_since(session_.kept.began);
+  log_epoch();
   if (session_.record().epoch == 1) return LockStepRun::begin_progress();
   run_.warn("membership", fmt::format("epoch {}: {} rank{} on {} host{} go{} on after step {}",
                                       session_.record().epoch, run_.world.size(),
@@ -119,6 +119,16 @@ Status ElasticRun::begin_progress() {
                                       run_.hosts() == 1 ? "" : "s",
                                       run_.world.size() == 1 ? "es" : "", run_.state.step));
   return {};
+}
+
+// The next epoch may be of another process.
+void ElasticRun::log_epoch() const {
+  const std::string& folder = run_.options.checkpoint.directory;
+  if (folder.empty() || run_.world.rank() != 0) return;
+  const bool begins = session_.record().base_step == 0 && !run_.options.resume;
+  const Status logged =
+      log_membership(membership_log_in(folder), session_.record(), run_.hosts(), begins);
+  if (!logged.ok()) run_.warn("membership", "no log of members: " + logged.message());
 }
 
 Status ElasticRun::train() {
@@ -202,7 +212,7 @@ Status ElasticRun::try_step(const protocol::RunStep& order) {
   }
   run_.world.set_section(section);
   session_.note_progress(/*waits=*/false);
-  divide_samples(order);
+  STORMO_RETURN_IF_ERROR(divide_samples(order));
   exchange_slices(order);
   return train_one_step().within(section);
 }
@@ -231,32 +241,6 @@ Status ElasticRun::apply_held(const protocol::ApplyUpdate& order) {
   session_.kept.meets = true;
   session_.tell(protocol::UpdateApplied{.epoch = order.epoch});
   return {};
-}
-
-// While some members get the state, only donors compute.
-void ElasticRun::divide_samples(const protocol::RunStep& order) {
-  const protocol::ElasticRecord& record = session_.record();
-  const bool healing = session_.is_healing(order.step);
-  if (healing_ == healing) return;
-  healing_ = healing;
-  plan::Part part = data_part(run_.setup.plan.mesh, run_.world.rank());
-  if (healing) {
-    std::vector<Rank> donors;
-    for (const std::string& identity : record.donors) donors.push_back(session_.rank_of(identity));
-    std::ranges::sort(donors);
-    const auto mine = std::ranges::find(donors, run_.world.rank());
-    computes_ = mine != donors.end();
-    part = {.index = computes_ ? static_cast<int>(mine - donors.begin()) : 0,
-            .parts = static_cast<int>(donors.size())};
-  } else {
-    computes_ = true;
-  }
-  load_from(make_sampler(*run_.setup.train, run_.options, part.index, part.parts));
-}
-
-Result<data::Batch> ElasticRun::load() {
-  STORMO_ASSIGN_OR_RETURN(data::Batch batch, LockStepRun::load());
-  return computes_ ? std::move(batch) : data::Batch{};
 }
 
 // As they were after the step before. They travel beside the step's own collectives.

@@ -32,6 +32,7 @@ class ElasticRun final : public LockStepRun {
   Status agree(const StepOutcome& mine) override;
 
   Status open_session();
+  void log_epoch() const;
   Status take_progress();
   Status take_buffers(Rank from);
   Status follow(const ElasticSession::Order& order);
@@ -40,7 +41,8 @@ class ElasticRun final : public LockStepRun {
   Status after_failure(const Status& failure);
   Status apply_held(const protocol::ApplyUpdate& order);
   Status end();
-  void divide_samples(const protocol::RunStep& order);
+  Status divide_samples(const protocol::RunStep& order);
+  Status divide_shards(const std::vector<bool>& computes);
   void exchange_slices(const protocol::RunStep& order);
   Status finish_slices();
   Result<protocol::StepAgreed> compare(const protocol::AgreeOn& order);

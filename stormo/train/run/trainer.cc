@@ -224,7 +224,10 @@ Result<observe::EndRecord> Trainer::State::run_epochs() {
   for (;;) {
     Result<observe::EndRecord> end = train();
     if (!session.has_left()) return end;
-    STORMO_RETURN_IF_ERROR(enter_epoch());
+    const Status entered = enter_epoch();
+    // others did the last steps of a replay
+    if (session.replays() && entered.code() == Code::kCancelled) return observe::EndRecord{};
+    STORMO_RETURN_IF_ERROR(entered);
   }
 }
 

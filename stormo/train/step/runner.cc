@@ -69,7 +69,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank 
   return runner;
 }
 
-Status Runner::set_plan(const plan::StepPlan& plan) {
+Status Runner::set_plan(const plan::StepPlan& plan, std::optional<plan::ShardRange> shards) {
   if (!batches_.empty()) {
     return Status(Code::kBadPlan, "batches of the plan before are under way");
   }
@@ -83,6 +83,12 @@ Status Runner::set_plan(const plan::StepPlan& plan) {
     return Status(Code::kBadPlan,
                   "the plan has logical shards, and the run does not say how many samples the "
                   "global batch has; set RunnerParts::global_samples");
+  }
+  if (shards && shards->size() > plan.micro_batches) {
+    return Status(Code::kBadPlan, "rank " + std::to_string(rank_) + " has " +
+                                      std::to_string(shards->size()) +
+                                      " logical shards, and the plan fewer micro-batches: " +
+                                      std::to_string(plan.micro_batches));
   }
   std::optional<tensor::ContextGroup> context;
   std::optional<tensor::Grid> grid;
@@ -113,19 +119,22 @@ Status Runner::set_plan(const plan::StepPlan& plan) {
     trains_.push_back(std::ranges::any_of(
         read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; }));
   }
-  sums_.reset();
-  shards_ = {};
-  if (plan_.logical_shards > 0) {
-    const plan::Part mine = data_part(plan_.mesh, rank_);
-    shards_ = plan::shards_of(plan_.logical_shards, mine.parts, mine.index);
-    std::vector<torch::Tensor> parameters;
-    for (const NamedParameter& p : parts_.store.optimizer().parameters()) {
-      parameters.push_back(p.tensor);
-    }
-    sums_.emplace(std::move(parameters), shards_.size());
-  }
+  take_shards(shards);
   parts_.store.set_plan(plan_);
   return {};
+}
+
+void Runner::take_shards(std::optional<plan::ShardRange> shards) {
+  sums_.reset();
+  shards_ = {};
+  if (plan_.logical_shards == 0) return;
+  const plan::Part mine = data_part(plan_.mesh, rank_);
+  shards_ = shards ? *shards : plan::shards_of(plan_.logical_shards, mine.parts, mine.index);
+  std::vector<torch::Tensor> parameters;
+  for (const NamedParameter& p : parts_.store.optimizer().parameters()) {
+    parameters.push_back(p.tensor);
+  }
+  sums_.emplace(std::move(parameters), shards_.size());
 }
 
 // What an action depends on that comes later in the plan, or in that of a later step.

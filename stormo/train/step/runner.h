@@ -79,8 +79,9 @@ class Runner {
                                                 RunnerParts parts);
 
   /// Does the actions of another plan from the next step on, of the same model and mesh. kBadPlan
-  /// as create(); then the plan stays.
-  Status set_plan(const plan::StepPlan& plan);
+  /// as create(); then the plan stays. `shards`: the logical shards of this rank, possibly none,
+  /// where other ranks compute than all of the plan (plan/computing_ranks.h).
+  Status set_plan(const plan::StepPlan& plan, std::optional<plan::ShardRange> shards = {});
   /// The plan of all ranks.
   const plan::StepPlan& plan() const { return whole_; }
 
@@ -126,6 +127,7 @@ class Runner {
   Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
   Status check(const plan::StepPlan& plan, bool has_segments) const;
   void look_ahead();
+  void take_shards(std::optional<plan::ShardRange> shards);
   Status act(const plan::Action& action);
   using Perform = Status (Runner::*)(const plan::Action&);
   static Perform perform_of(const plan::ActionRow& row);
@@ -162,7 +164,8 @@ class Runner {
   Status update(const plan::Action& action);
   /// Of the parameters for the present batch; see Event::weights.
   std::int64_t version() const { return batch_->weights ? batch_->weights->number : -1; }
-  double weight() const { return static_cast<double>(batch_->samples); }
+  /// Of what this rank gives in a reduction; 0: nothing.
+  double weight() const { return sums_ ? shards_.size() : static_cast<double>(batch_->samples); }
   double weight_of_exchange();
   MicroBatch& at(const plan::Action& action) {
     return batch_->micro_batches[static_cast<std::size_t>(action.micro_batch)];

@@ -46,6 +46,7 @@ void ShardSums::take_gradients() {
 }
 
 double ShardSums::take_loss() {
+  if (shards_ == 0) return 0;
   std::vector<double> left;
   losses_.resize(static_cast<std::size_t>(shards_));
   for (int leaf = 0; leaf < shards_; ++leaf) {

@@ -12,7 +12,7 @@ namespace stormo::train {
 /// is high.
 class ShardSums {
  public:
-  /// For `shards` >= 1 of them in each step.
+  /// For so many of them in each step. Of none there are no gradients, and the loss is 0.
   ShardSums(std::vector<torch::Tensor> parameters, int shards)
       : parameters_(std::move(parameters)), shards_(shards) {}
 

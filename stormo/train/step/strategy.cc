@@ -205,9 +205,6 @@ Status check_commits(const TrainerOptions& o) {
           "elastic training keeps nothing of what a compression has lost: leave out compression");
   require(o.sharding == data::Sharding::kShuffled,
           "the samples of an elastic run do not depend on its ranks: leave out data.sharding");
-  require(o.logical_shards == 0,
-          "elastic training divides samples, not logical shards, among its ranks: leave out "
-          "train.logical_shards");
   require(o.patience == 0,
           "an elastic run ends after a number of steps that all know: leave out train.patience");
   return require.status();

@@ -141,6 +141,20 @@ TEST(LogicalShards, WhatIsNoSumOverTheTreeDoesNotVerify) {
               HasSubstr("logical shards are for replicas"));
 }
 
+TEST(LogicalShards, ARankMayHaveMoreOfThem) {
+  const StepPlan p = plan_on(3, 8);
+  const StepPlan more = compose(p, {shards_on_a_rank(6)}).take_or_throw();
+  EXPECT_TRUE(analysis::verify(more).ok());
+  EXPECT_EQ(more.micro_batches, 6);
+  EXPECT_EQ(more.actions.size(), p.actions.size() + std::size_t{2} * 3);
+  EXPECT_EQ(compose(p, {shards_on_a_rank(p.micro_batches)}).take_or_throw(), p);
+  for (const int most : {3, 9}) {
+    EXPECT_THAT(compose(p, {shards_on_a_rank(most)}).status().message(),
+                HasSubstr(std::to_string(most) + " of 8; give at least 4"));
+  }
+  EXPECT_FALSE(compose(one_device(shape()), {shards_on_a_rank(1)}).ok());
+}
+
 TEST(LogicalShards, PassesThatGoWithThemAndThoseThatDoNot) {
   const StepPlan one = one_device(shape());
   EXPECT_TRUE(compose(one, {mirrored(2), logical_shards(4), recompute()}).ok());

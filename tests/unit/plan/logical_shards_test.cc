@@ -1,3 +1,4 @@
+#include <stormo/plan/computing_ranks.h>
 #include <stormo/plan/logical_shards.h>
 
 #include <gtest/gtest.h>
@@ -67,6 +68,50 @@ TEST(LogicalShards, AnyNumberOfRanksAddsUpOverTheSameTree) {
         sums.push_back(added_one_by_one(own.first, own.end));
       }
       EXPECT_EQ(over_ranks(sums), tree_over(0, shards)) << ranks << " ranks";
+    }
+  }
+}
+
+/// As over_ranks(), where "" is the sum of a rank that computes nothing, which changes no other.
+std::string over_computing(const std::vector<std::string>& sums) {
+  if (sums.size() == 1) return sums.front();
+  const auto middle = sums.begin() + (std::ssize(sums) + 1) / 2;
+  const std::string left = over_computing({sums.begin(), middle});
+  const std::string right = over_computing({middle, sums.end()});
+  if (left.empty() || right.empty()) return left + right;
+  return "(" + left + "+" + right + ")";
+}
+
+TEST(LogicalShards, RanksThatComputeNothingDoNotChangeTheTree) {
+  for (unsigned ranks = 1; ranks <= 6; ++ranks) {
+    for (unsigned some = 1; some < 1u << ranks; ++some) {
+      std::vector<bool> computes;
+      for (unsigned r = 0; r < ranks; ++r) computes.push_back((some >> r & 1) != 0);
+      for (int shards = 1; shards <= 13; ++shards) {
+        const std::vector<ShardRange> all = shards_of_computing(shards, computes);
+        std::vector<std::string> sums;
+        int most = 0;
+        for (unsigned r = 0; r < ranks; ++r) {
+          const ShardRange own = all[r];
+          EXPECT_TRUE(computes[r] || own.size() == 0);
+          sums.push_back(own.size() == 0 ? "" : added_one_by_one(own.first, own.end));
+          most = std::max(most, own.size());
+        }
+        EXPECT_EQ(over_computing(sums), tree_over(0, shards)) << ranks << " ranks, " << some;
+        EXPECT_EQ(most_of(all), most);
+      }
+    }
+  }
+}
+
+TEST(LogicalShards, IfAllRanksComputeTheyHaveTheirOwn) {
+  for (int shards = 1; shards <= 24; ++shards) {
+    for (int ranks = 1; ranks <= shards; ++ranks) {
+      const std::vector<bool> computes(static_cast<std::size_t>(ranks), true);
+      const std::vector<ShardRange> all = shards_of_computing(shards, computes);
+      for (Rank r = 0; r < ranks; ++r) {
+        EXPECT_EQ(all[static_cast<std::size_t>(r)], shards_of(shards, ranks, r));
+      }
     }
   }
 }

@@ -1,4 +1,5 @@
 // Steps with logical shards on ranks that are threads; logical_shards_jobs_test.cc has whole runs.
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -7,6 +8,7 @@
 #include <stormo/parallel/computation/by_segment.h>
 #include <stormo/parallel/computation/logical_shards.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/plan/computing_ranks.h>
 #include <stormo/train/step/shard_sums.h>
 
 #include "tests/unit/train/cut_model.h"
@@ -70,6 +72,51 @@ TEST(LogicalShards, AnyNumberOfRanksMakesTheSameSteps) {
     expect_same_bits(in_float32(mlp_problem()), shards, {{2}, {3}, {4}, {2, 2}, {1, 2}});
     expect_same_bits(in_float32(gpt_problem()), shards, {{3}, {4}, {2, 1}}, {.clip = true});
   }
+}
+
+/// Trains with these shards on each rank; what rank 0 holds at the end.
+Values train_shards(const PlanRun& run, const std::vector<plan::ShardRange>& all) {
+  const int most = std::max(run.plan.micro_batches, plan::most_of(all));
+  const plan::StepPlan plan =
+      parallel::compose(run.plan, {parallel::shards_on_a_rank(most)}).take_or_throw();
+  Values first;
+  on_plan_ranks(run, [&](PlanRank& rank) {
+    const plan::ShardRange own = all[static_cast<std::size_t>(rank.rank())];
+    rank.load = [&rank, own] {
+      const Batch& batch = rank.run.batches[rank.next++];
+      std::int64_t before = 0, mine = 0;
+      for (int s = 0; s < own.end; ++s) {
+        (s < own.first ? before : mine) +=
+            plan::samples_of_shard(batch.x.size(0), rank.run.plan.logical_shards, s);
+      }
+      if (own.size() == 0) return data::Batch{};
+      const Batch rows = batch.rows(before, mine);
+      return data::Batch{rows.x, rows.target};
+    };
+    throw_if_error(rank.runner().set_plan(plan, own));
+    rank.steps(kSteps);
+    if (rank.rank() == 0) first = rank.values();
+  });
+  return first;
+}
+
+TEST(LogicalShards, RanksThatComputeNothingChangeNoBit) {
+  const Problem problem = in_float32(mlp_problem());
+  const auto one = train_by_plan(run_on({1}, 6, problem));
+  const PlanRun run = run_on({3}, 6, problem);
+  const std::vector<std::vector<bool>> ways = {
+      {true, true, false}, {true, false, true}, {false, true, true}, {false, false, true}};
+  for (const std::vector<bool>& computes : ways) {
+    const Values values = train_shards(run, plan::shards_of_computing(6, computes));
+    expect_near(values, one[0].values, 0, testing::PrintToString(computes));
+  }
+}
+
+TEST(LogicalShards, MoreOfThemThanMicroBatchesAreRefused) {
+  on_plan_ranks(run_on({1}, 4, mlp_problem()), [](PlanRank& rank) {
+    const Status refused = rank.runner().set_plan(rank.run.plan, plan::ShardRange{0, 5});
+    EXPECT_THAT(refused.message(), HasSubstr("has 5 logical shards"));
+  });
 }
 
 TEST(LogicalShards, InSixteenBitsToo) {

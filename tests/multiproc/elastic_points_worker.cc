@@ -1,0 +1,183 @@
+// A rank of an elastic job that trains, for elastic_points_test.cc. `elastic_points_worker POINT`:
+// local rank 1, or 0 where only it comes there, is killed at this point of a step in the middle of
+// the run. Where the point is one of a replacement, its first replacement is killed there. All
+// ranks are waited for, so there is a replacement before the next step. Rank 0 prints the hash of
+// the weights.
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <stormo/launch/environment.h>
+#include <stormo/launch/process/fork_server.h>
+#include <stormo/stormo.h>
+#include <stormo/train/elastic/elastic_session.h>
+
+namespace {
+
+using namespace stormo;
+using std::string_view;
+
+constexpr int kSteps = 200;
+constexpr int kMiddle = 70;  ///< loads until the end
+
+/// Where this process is to end.
+class Fate {
+ public:
+  Fate(const train::ElasticPlace& place, string_view point) : point_(point) {
+    const bool of_replacement =
+        std::ranges::find(kOfReplacement, point) != std::end(kOfReplacement);
+    const int victim = point == "reports" ? 0 : 1;
+    if (place.place.local_rank != victim || point == "nowhere") return;
+    if (place.incarnation == 1) {
+      loads_ = kMiddle;
+      if (of_replacement) point_ = "loaded";
+    } else if (place.incarnation == 2 && of_replacement) {
+      loads_ = 0;
+    }
+  }
+
+  void at(string_view point) {
+    if (loads_ >= 0 && loads_ <= loaded_ && point == point_) ::kill(::getpid(), SIGKILL);
+  }
+  void done(const plan::Action& action) {
+    using plan::ActionKind;
+    if (action.kind == ActionKind::kLoad) {
+      ++loaded_;
+      at("loaded");
+      at("receives");
+    }
+    if (action.kind == ActionKind::kAllReduce) at("reduced");
+    if (action.kind == ActionKind::kUpdate) at("updated");
+    if (action.kind == ActionKind::kAgree) at("agreed");
+    if (action.kind == ActionKind::kCommit) {
+      at("committed");
+      at("compared");
+    }
+  }
+
+ private:
+  static constexpr string_view kOfReplacement[] = {"starts", "asks", "receives", "compared"};
+  string_view point_;
+  int loads_ = -1;  // before it may end; -1: it never does
+  std::atomic<int> loaded_ = 0;
+};
+
+/// Two clouds of points; equal numbers give equal samples in all processes.
+class Clouds final : public data::Dataset {
+ public:
+  explicit Clouds(Fate& fate) : fate_(fate) {}
+  std::int64_t size() const override { return 100; }
+  data::Batch get(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const override {
+    fate_.at("reads");
+    const auto rows = static_cast<std::int64_t>(indices.size());
+    data::Batch batch{torch::empty({rows, 6}), torch::empty({rows}, torch::kInt64)};
+    auto* value = batch.input.mutable_data_ptr<float>();
+    auto* target = batch.target.mutable_data_ptr<std::int64_t>();
+    for (const std::int64_t index : indices) {
+      for (std::int64_t i = 0; i < 6; ++i) {
+        *value++ =
+            static_cast<float>((index * 37 + i * i * 11) % 23) / 23 + static_cast<float>(index % 2);
+      }
+      *target++ = index % 2;
+    }
+    return batch;
+  }
+
+ private:
+  Fate& fate_;
+};
+
+class Reports final : public observe::RunObserver {
+ public:
+  explicit Reports(Fate& fate) : fate_(fate) {}
+  void on_step(const observe::StepRecord&) override { fate_.at("reports"); }
+
+ private:
+  Fate& fate_;
+};
+
+train::Task task_of(Fate& fate) {
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(6, 33), torch::nn::Tanh(), torch::nn::Linear(33, 2));
+  train::Task task;
+  task.module = net.ptr();
+  task.forward = [net, &fate](const torch::Tensor& x) mutable {
+    fate.at("forward");
+    return net->forward(x);
+  };
+  task.loss = [&fate](const torch::Tensor& output, const torch::Tensor& target) {
+    fate.at("loss");
+    if (output.requires_grad()) {
+      output.register_hook([&fate](const torch::Tensor&) { fate.at("backward"); });
+    }
+    return torch::nn::functional::cross_entropy(output, target);
+  };
+  return task;
+}
+
+train::TrainerOptions options() {
+  train::TrainerOptions o;
+  o.strategy.kind = train::Strategy::Kind::kDdp;
+  o.commits = true;
+  o.logical_shards = 5;
+  o.steps = kSteps;
+  o.global_batch = 12;
+  o.log_every = 1;
+  o.optimizer = {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = 1e-2};
+  return o;
+}
+
+train::ElasticPlace find_place() {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  train::ElasticPlace place;
+  place.place = launch::read_environment(launch::process_environment()).take_or_throw();
+  place.register_address = variable("STORMO_REGISTER");
+  place.job = variable("STORMO_JOB");
+  place.incarnation = std::stoull(variable("STORMO_INCARNATION"));
+  place.min_ranks = static_cast<std::size_t>(place.place.size);
+  return place;
+}
+
+int run(string_view point) {
+  const train::ElasticPlace place = find_place();
+  Fate fate(place, point);
+  fate.at("starts");
+  auto first = train::first_world(place).take_or_throw();
+  comm::EpochWorld& epochs = *first;
+  const World world = init(std::move(first), 1);
+  train::ElasticSession session(epochs, place,
+                                {.say = [&](const std::string&) { fate.at("asks"); },
+                                 .is_asked_to_stop = [] { return false; }});
+  Reports reports(fate);
+  train::Trainer trainer(world, task_of(fate), std::make_shared<Clouds>(fate), {}, options());
+  trainer.set_elastic(&session);
+  trainer.set_observer(&reports);
+  trainer.on_lead([&] { return &reports; });
+  trainer.on_action([&](const plan::Action& action) { fate.done(action); });
+  const auto end = trainer.run();
+  throw_if_error(end.status());
+  if (world.rank() == 0) std::printf("weights %s\n", end->weights_hash.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  launch::serve_forks(argc, argv);
+  try {
+    return run(argc > 1 ? argv[1] : "nowhere");
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "worker: %s\n", e.what());
+    return 1;
+  }
+}
