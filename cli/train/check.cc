@@ -19,6 +19,7 @@
 #include <stormo/checkpoint/folder.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/available_memory.h>
+#include <stormo/membership/register_address.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/planner/choose.h>
 #include <stormo/train/planner/planned_step.h>
@@ -180,6 +181,14 @@ std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
   return launch::Elastic{.register_address = recipe.elastic.register_address};
 }
 
+/// Whether an elastic run can use the register that it names; nothing is connected.
+Status check_register(const train::ParsedRecipe& parsed) {
+  const std::string& address = parsed.recipe.elastic.register_address;
+  if (!parsed.recipe.train.commits || address.empty()) return {};
+  const Status status = membership::open_register(address, {}).status();
+  return status.ok() ? status : invalid_argument(parsed.at("elastic.register") + status.message());
+}
+
 /// Also if it cannot be used: then resuming says why, and nothing begins in its place.
 bool has_checkpoint(const std::string& directory) {
   return !directory.empty() &&
@@ -301,6 +310,8 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const int computing = std::max(1, train::ranks_of_workers(parsed.recipe.train, ranks_of(shares)));
   const Errors wrong = train::check_recipe(parsed, computing);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
+  const Status reg = check_register(parsed);
+  if (!reg.ok()) errors.push_back(reg.message());
   SoundRun run{.ranks = ranks_of(shares), .parsed = parsed};
   if (looks_at_data(parsed.recipe, a)) {
     run.data = check_run_data(parsed, a, run.ranks, errors);
