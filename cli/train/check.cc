@@ -19,6 +19,7 @@
 #include <stormo/checkpoint/folder.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/available_memory.h>
+#include <stormo/membership/register_address.h>
 #include <stormo/train/elastic/membership_log.h>
 #include <stormo/train/elastic/membership_replay.h>
 #include <stormo/train/optimizer/optimizer.h>
@@ -202,6 +203,15 @@ std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
       .max_ranks = static_cast<int>(std::min<std::int64_t>(batch, launch::kMaxRanks))};
 }
 
+/// Whether an elastic run can use the register that it names; nothing is connected.
+Status check_register(const train::ParsedRecipe& parsed) {
+  const std::string& address = parsed.recipe.elastic.register_address;
+  const bool asks_register = !address.empty() && !train::is_membership_log(address);
+  if (!parsed.recipe.train.commits || !asks_register) return {};
+  const Status status = membership::open_register(address, {}).status();
+  return status.ok() ? status : invalid_argument(parsed.at("elastic.register") + status.message());
+}
+
 /// Also if it cannot be used: then resuming says why, and nothing begins in its place.
 bool has_checkpoint(const std::string& directory) {
   return !directory.empty() &&
@@ -323,6 +333,8 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const int computing = std::max(1, train::ranks_of_workers(parsed.recipe.train, ranks_of(shares)));
   const Errors wrong = train::check_recipe(parsed, computing);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
+  const Status reg = check_register(parsed);
+  if (!reg.ok()) errors.push_back(reg.message());
   SoundRun run{.ranks = ranks_of(shares), .parsed = parsed};
   if (looks_at_data(parsed.recipe, a)) {
     run.data = check_run_data(parsed, a, run.ranks, errors);

@@ -14,14 +14,14 @@
 namespace stormo::c10d {
 namespace {
 
-/// A store takes its timeout in milliseconds, and 0 means none.
-std::chrono::milliseconds timeout_of(Deadline by) {
-  constexpr std::chrono::milliseconds kLeast(1), kMost = std::chrono::hours(24 * 365);
-  const Duration left = std::min<Duration>(by.remaining(), kMost);
-  return std::max(kLeast, std::chrono::ceil<std::chrono::milliseconds>(left));
-}
+/// Between two looks of who waits: they become longer. Nobody uses the store's wait(), whose
+/// timeout would have to be short because of interrupts: TCPStore warns of each that has passed.
+struct Pauses {
+  Duration first, longest;
+};
+constexpr Pauses kOfFiles = {std::chrono::microseconds(500), std::chrono::milliseconds(10)};
+constexpr Pauses kOfServers = {std::chrono::microseconds(100), std::chrono::milliseconds(100)};
 
-/// FileStore looks every 10 ms, which is more than what a world needs besides.
 bool is_of_files(const c10::intrusive_ptr<::c10d::Store>& store) {
   auto* const prefixed = dynamic_cast<::c10d::PrefixStore*>(store.get());
   const auto own = prefixed == nullptr ? store : prefixed->getUnderlyingNonPrefixStore();
@@ -48,20 +48,6 @@ Status StoreBulletin::set(const std::string& key, const std::string& value) {
   }
 }
 
-/// Throws or returns false when one of them does not.
-bool StoreBulletin::come(const std::vector<std::string>& keys, Deadline by) {
-  if (!is_of_files_) {
-    store_->wait(keys, timeout_of(by));
-    return true;
-  }
-  constexpr Duration kLeast = std::chrono::microseconds(500), kMost = std::chrono::milliseconds(10);
-  for (Duration pause = kLeast; !store_->check(keys); pause = std::min(kMost, pause * 9 / 8)) {
-    if (by.expired()) return false;
-    std::this_thread::sleep_for(pause);
-  }
-  return true;
-}
-
 /// Of keys that have values: many at once, where the store can.
 std::vector<std::string> StoreBulletin::values_of(const std::vector<std::string>& keys) {
   std::vector<std::string> values;
@@ -82,23 +68,27 @@ Result<std::string> StoreBulletin::get(const std::string& key, Deadline by) {
 
 Result<std::vector<std::string>> StoreBulletin::get_all(const std::vector<std::string>& keys,
                                                         Deadline by) {
-  for (;;) {
-    const Deadline slice =
-        Deadline::at(std::min(by.when(), Deadline::after(kInterruptLook).when()));
+  const Pauses pauses = is_of_files_ ? kOfFiles : kOfServers;
+  Deadline look = Deadline::after(kInterruptLook);
+  for (Duration pause = pauses.first;; pause = std::min(pauses.longest, pause * 9 / 8)) {
     try {
-      if (come(keys, slice)) return values_of(keys);
+      if (store_->check(keys)) return values_of(keys);
     } catch (const std::exception& e) {
-      if (!slice.expired()) return failed(keys.front(), e);
+      return failed(keys.front(), e);
     }
-    try {
-      check_interrupt();
-    } catch (...) {
-      interrupt_ = std::current_exception();
-      return Status(Code::kInterrupted, "the program was interrupted (Ctrl-C)");
+    if (look.expired() || by.expired()) {
+      try {
+        check_interrupt();
+      } catch (...) {
+        interrupt_ = std::current_exception();
+        return Status(Code::kInterrupted, "the program was interrupted (Ctrl-C)");
+      }
+      look = Deadline::after(kInterruptLook);
     }
     if (by.expired()) {
       return Status(Code::kDeadlineExceeded, "PyTorch's store has no value of " + keys.front());
     }
+    std::this_thread::sleep_for(std::min(pause, by.remaining()));
   }
 }
 

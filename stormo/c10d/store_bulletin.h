@@ -23,7 +23,6 @@ class StoreBulletin final : public comm::Bulletin {
   void rethrow_interrupt() const;
 
  private:
-  bool come(const std::vector<std::string>& keys, Deadline by);
   std::vector<std::string> values_of(const std::vector<std::string>& keys);
 
   const c10::intrusive_ptr<::c10d::Store> store_;

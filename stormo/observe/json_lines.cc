@@ -1,5 +1,8 @@
 #include <stormo/observe/json_lines.h>
 
+#include <cstdint>
+#include <variant>
+
 #include <nlohmann/json.hpp>
 
 #include <stormo/observe/data_text.h>
@@ -17,6 +20,12 @@ void write_line(std::ostream& out, const Json& line) {
 }
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json value_json(const WarningRecord::Value& value) {
+  if (const auto* number = std::get_if<std::int64_t>(&value)) return *number;
+  const auto* text = std::get_if<std::string>(&value);
+  return text != nullptr ? Json(*text) : Json(nullptr);
+}
 
 Json staleness_json(const std::vector<StalenessRecord>& workers) {
   Json out = Json::array();
@@ -129,8 +138,9 @@ void JsonObserver::on_save_failed(const SaveFailedRecord& r) {
 }
 
 void JsonObserver::on_warning(const WarningRecord& r) {
-  write_line(out_,
-             {{"event", "warning"}, {"kind", r.kind}, {"step", r.step}, {"message", r.message}});
+  Json line = {{"event", "warning"}, {"kind", r.kind}, {"step", r.step}, {"message", r.message}};
+  for (const auto& [name, value] : r.fields) line[name] = value_json(value);
+  write_line(out_, line);
 }
 
 void JsonObserver::on_slow_ranks(const SlowRanksRecord& r) {

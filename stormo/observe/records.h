@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <stormo/base/event.h>
@@ -50,10 +52,13 @@ struct StartRecord {
 
 /// What a user should know of a run that goes on.
 struct WarningRecord {
-  /// "loss_grown", "at_chance", "no_validation", "no_link", "no_compression"
+  /// "loss_grown", "at_chance", "replica_mismatch": all are in docs/recipes.md
   std::string kind{};
   std::int64_t step = 0;
   std::string message{};
+  /// What a program wants to know of it besides, by name; of some kinds. Empty: it is not known.
+  using Value = std::variant<std::monostate, std::int64_t, std::string>;
+  std::vector<std::pair<std::string, Value>> fields{};
 };
 
 /// Ranks that have become slow, or are so no more (protocol::SlowRanks).

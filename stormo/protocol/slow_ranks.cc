@@ -10,9 +10,12 @@
 namespace stormo::protocol {
 namespace {
 
-constexpr std::size_t kKept = 40;         // blocks that tell how much ranks differ
-constexpr std::size_t kMostBlocks = 9;    // in a row, that a rank must be slow
-constexpr double kSlowBlock = 1.12;       // of what a rank should take: a block in which it is slow
+constexpr std::size_t kKept = 40;           // blocks that tell how much ranks differ
+constexpr std::size_t kMostBlocks = 9;      // in a row, that a rank must be slow
+constexpr std::size_t kUnsteadyBlocks = 7;  // likewise, while the samples of blocks differ
+constexpr double kUnsteady = 1.5;           // longest to shortest of a block's samples that differ
+constexpr double kUnsteadyShare = 0.1;      // of the blocks of all ranks: those of such samples
+constexpr double kSlowBlock = 1.08;       // of what a rank should take: a block in which it is slow
 constexpr double kSlowBlockShare = 0.03;  // of the step's time: likewise
 /// A difference, as a logarithm, stands out if it is so many times the usual one of a mean of as
 /// many blocks.
@@ -73,11 +76,13 @@ std::vector<SlowRanks::Change> SlowRanks::add(StepSample sample) {
   // who is slow is slow in all steps; others may be disturbed in any of them
   blocks_.push_back(
       block_of(samples_, [](const auto& values) { return std::ranges::min(values); }));
+  blocks_.back().longest =
+      block_of(samples_, [](const auto& values) { return std::ranges::max(values); }).took;
   if (blocks_.size() > kKept) blocks_.pop_front();
   samples_.clear();
   if (first_.size() < kBlocks) first_.push_back(blocks_.back().took);
   for (auto& [key, state] : states_) {
-    state.slow_blocks = is_slow_in(blocks_.back(), key) ? state.slow_blocks + 1 : 0;
+    state.slow_blocks = is_slow_in(blocks_.back(), key, kSlowBlock) ? state.slow_blocks + 1 : 0;
   }
   if (blocks_.size() < kBlocks) return {};
   const Block recent = block_of(recent_, median);
@@ -172,20 +177,34 @@ double SlowRanks::usual_difference(std::size_t part, std::size_t judged) const {
 std::size_t SlowRanks::needed(std::size_t part, std::size_t judged) const {
   std::size_t longest = 0;
   for (std::size_t r = 0; r < work_.size(); ++r) {
+    const Key key(static_cast<Rank>(r), static_cast<StepPart>(part));
     std::size_t in_a_row = 0;
     for (std::size_t b = 0; b + judged < blocks_.size(); ++b) {
-      const bool slow = is_slow_in(blocks_[b], {static_cast<Rank>(r), static_cast<StepPart>(part)});
-      in_a_row = slow ? in_a_row + 1 : 0;
+      in_a_row = is_slow_in(blocks_[b], key, kRatio) ? in_a_row + 1 : 0;
       longest = std::max(longest, in_a_row);
     }
   }
-  return std::clamp(2 * longest + 1, kBlocks, kMostBlocks);
+  return std::clamp(2 * longest + 1, is_unsteady(part) ? kUnsteadyBlocks : kBlocks, kMostBlocks);
 }
 
-bool SlowRanks::is_slow_in(const Block& block, const Key& key) const {
+/// Whether something disturbs single samples now and then. Then it does so in several blocks in a
+/// row, too, by chance.
+bool SlowRanks::is_unsteady(std::size_t part) const {
+  std::size_t unsteady = 0;
+  for (const Block& b : blocks_) {
+    for (std::size_t r = 0; r < work_.size(); ++r) {
+      const double differ = difference(b.longest[r][part], b.took[r][part], b.seconds);
+      unsteady += differ > std::log(kUnsteady) ? 1 : 0;
+    }
+  }
+  const auto all = static_cast<double>(blocks_.size() * work_.size());
+  return static_cast<double>(unsteady) > kUnsteadyShare * all;
+}
+
+bool SlowRanks::is_slow_in(const Block& block, const Key& key, double ratio) const {
   const double took = block.took[at(key.first)][at(key.second)];
   const double should = block.expected[at(key.first)][at(key.second)];
-  return took >= kSlowBlock * should &&
+  return took >= ratio * should &&
          took - should >= std::max(kSlowBlockShare * block.seconds, block.least[at(key.second)]);
 }
 
@@ -220,7 +239,7 @@ void SlowRanks::look(const Key& key, const Block& recent, std::vector<Change>& c
     now.without = without(now);
     state.last = now;
     if (std::any_of(blocks_.end() - kBlocks, blocks_.end(),
-                    [&](const Block& b) { return is_slow_in(b, key); })) {
+                    [&](const Block& b) { return is_slow_in(b, key, kSlowBlock); })) {
       return;
     }
     state.named = false;

@@ -53,8 +53,9 @@ struct SlowRank {
 ///
 /// It is named after kBlocks blocks of kBlock samples in a row in which it took too long, so within
 /// 20 samples. Those must be more than twice as many as any rank needed before that became as fast
-/// as the others by itself, and the difference must stand out of how much ranks differed from each
-/// other before: on a busy machine it takes longer, or is not said at all.
+/// as the others by itself, and more where the samples of blocks often differ. The
+/// difference must stand out of how much ranks differed from each other before. So on a busy
+/// machine it takes longer, or is not said at all.
 class SlowRanks {
  public:
   static constexpr std::size_t kBlock = 5;
@@ -82,6 +83,7 @@ class SlowRanks {
   /// What some samples say.
   struct Block {
     Parts took;
+    Parts longest;  ///< sample
     std::vector<double> sent;
     double seconds = 0;  ///< of a step
     Parts expected;      ///< that they should have taken
@@ -99,7 +101,8 @@ class SlowRanks {
   double first(const Key& key) const;
   double usual_difference(std::size_t part, std::size_t judged) const;
   std::size_t needed(std::size_t part, std::size_t judged) const;
-  bool is_slow_in(const Block& block, const Key& key) const;
+  bool is_unsteady(std::size_t part) const;
+  bool is_slow_in(const Block& block, const Key& key, double ratio) const;
   double without(const SlowRank& slow) const;
   void look(const Key& key, const Block& recent, std::vector<Change>& changes);
 

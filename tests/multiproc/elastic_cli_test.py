@@ -131,6 +131,15 @@ class Elastic(ElasticTest):
         for text in ("strategy 'ddp'", "lbfgs", "patience"):
             self.assertIn(text, done.stderr)
 
+    def test_a_wrong_register_is_told_before_ranks_start(self):
+        for address, why in (("consul://a:1", "write quorum://HOST:PORT"), ("quorum://a,b:x", "'a' has no port"),
+                             ("quorum://", "it has no host")):
+            done = self.stormo("train", "mlp.toml", "-n", "3", "elastic.enabled=true", f"elastic.register={address}")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(done.stderr.count(f"elastic.register: the register '{address}': "), 1, done.stderr)
+            self.assertIn(why, done.stderr)
+            self.assertNotIn("rank ", done.stderr)
+
 
 if __name__ == "__main__":
     main()

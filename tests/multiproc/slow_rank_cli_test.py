@@ -1,5 +1,4 @@
-"""A rank that is slow is named with the cause: its disk is slow, its line is slow. That it computes slowly is tested
-without processes (slow_ranks_test).
+"""A rank that is slow is named with the cause: it computes slowly, its disk is slow, its line is slow.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
@@ -52,6 +51,20 @@ class SlowRank(TrainTest):
 
 
 class SlowHere(SlowRank):
+    def preloaded(self, name):
+        library = self.folder / f"{name}.so"
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library,
+                        REPOSITORY / f"tests/multiproc/{name}.c"], check=True)
+        return str(library)
+
+    def test_a_rank_with_a_slow_core_computes_slowly(self):
+        run = self.start("slow.toml", "-n", "2", "--json", environment={
+            "LD_PRELOAD": self.preloaded("slow_compute"), "SLOW_COMPUTE": "0,200"})
+        named = self.assert_named(run, 1, "compute")
+        self.assertGreaterEqual(named["ratio"], 1.2)
+        self.assertAlmostEqual(named["ratio"], named["part_s"] / named["expected_s"], places=6)
+        self.assertLess(named["step_ratio_without"], 1)
+
     def test_a_rank_with_a_slow_disk_waits_for_data(self):
         numbers = random.Random(1)
         (self.folder / "images").mkdir()
@@ -60,11 +73,8 @@ class SlowHere(SlowRank):
         (self.folder / "images" / "labels.npy").write_bytes(
             npy("<i8", (SAMPLES,), struct.pack(f"<{SAMPLES}q", *(i % 3 for i in range(SAMPLES)))))
         (self.folder / "images.toml").write_text(IMAGES)
-        library = self.folder / "slow_reads.so"
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library,
-                        REPOSITORY / "tests/multiproc/slow_reads.c"], check=True)
         run = self.start("images.toml", "-n", "2", "--json", environment={
-            "LD_PRELOAD": str(library), "SLOW_READS_US": "0,3000"})
+            "LD_PRELOAD": self.preloaded("slow_reads"), "SLOW_READS_US": "0,3000"})
         named = self.assert_named(run, 1, "data")
         self.assertGreater(named["part_s"], 0.01)
         self.assertLess(named["step_ratio_without"], 0.9)

@@ -1,13 +1,14 @@
 """Ranks that end with something pending, and timeouts: what the others see."""
 import datetime
 import os
+import pathlib
 import time
 import unittest
 
 import torch
 import torch.distributed as dist
 
-from forked_ranks import JoinedRanks, folder
+from forked_ranks import ForkedRanks, JoinedRanks, folder, join, rank, write
 from ranks import Ranks
 
 
@@ -86,6 +87,31 @@ def join_not():
         return wait_for_rank_0(5)
     return error_of(lambda: dist.init_process_group("stormo", init_method=f"file://{folder()}/meet", rank=0,
                                                     world_size=2))
+
+
+def join_late(seconds):
+    """Over a server that is there before the ranks join, as torchrun's."""
+    if rank() == 0:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        write("port", str(store.port))
+    else:
+        port = pathlib.Path(folder(), "port.0")
+        while not port.exists():
+            time.sleep(0.01)
+        store = dist.TCPStore("127.0.0.1", int(port.read_text()), wait_for_workers=False)
+        time.sleep(seconds)  # what is tested: a rank that is so much later
+    join(store)
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    return x.tolist()
+
+
+class LateTest(unittest.TestCase):
+    def test_who_waits_for_a_late_rank_says_nothing(self):
+        ranks = ForkedRanks(join_late, 2, 1.5)
+        self.assertEqual(ranks.wait(), [[2, 2, 2]] * 2)
+        self.assertEqual([ranks.output(0), ranks.output(1)], ["", ""])
 
 
 class LeavingTest(unittest.TestCase):

@@ -1,6 +1,7 @@
 #include <stormo/train/agreement/replica_healing.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <map>
 #include <utility>
@@ -99,13 +100,35 @@ Status check_healed(comm::Communicator& world, const StateBlocks& mine, const Al
 
 Status no_majority(comm::Communicator& world, std::span<const int> part_of, const StateBlocks& mine,
                    const WrongBlocks::Block& undecided) {
-  std::string where = world.rank() == undecided.rank ? mine.describe(undecided.block) : "";
+  std::string where = world.rank() == undecided.rank ? mine.place(undecided.block).text() : "";
   STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world, where, undecided.rank));
   const int part = part_of[static_cast<std::size_t>(undecided.rank)];
   return Status(Code::kMismatch,
                 fmt::format("replicas are no longer equal: ranks {} hold different bits in {}, "
                             "and no majority says which of them are right",
                             fmt::join(ranks_of(part_of, part), ", "), where));
+}
+
+/// What the rank of this block knows of it.
+Result<WrongReplica::Held> tell_held(comm::Communicator& world, const StateBlocks& mine,
+                                     const WrongBlocks::Block& wrong) {
+  WrongReplica::Held held{.right = wrong.right};
+  if (world.rank() == wrong.rank) held = {world.host(), mine.place(wrong.block), 1, wrong.right};
+  std::array<std::int64_t, 2> elements = {held.first.first, held.first.last};
+  STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world, held.host, wrong.rank));
+  STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world, held.first.tensor, wrong.rank));
+  STORMO_RETURN_IF_ERROR(world.broadcast(std::span<std::int64_t>(elements), wrong.rank));
+  held.first.first = elements[0];
+  held.first.last = elements[1];
+  return held;
+}
+
+std::string held_text(Rank rank, const WrongReplica::Held& held) {
+  return fmt::format(
+      "rank {} (host {}) held other bits than the majority in {}{}; they are put right from rank "
+      "{}",
+      rank, held.host, held.first.text(),
+      held.places > 1 ? fmt::format(" and {} more places", held.places - 1) : "", held.right);
 }
 
 /// Who read something else than most, although what they hold is equal.
@@ -173,17 +196,9 @@ Result<std::vector<WrongReplica>> heal_replicas(comm::Communicator& world,
   for (auto at = found.wrong.begin(); at != found.wrong.end();) {
     const auto next =
         std::find_if(at, found.wrong.end(), [&](const auto& w) { return w.rank != at->rank; });
-    std::string text;
-    if (world.rank() == at->rank) {
-      const auto more = next - at - 1;
-      text = fmt::format(
-          "rank {} (host {}) held other bits than the majority in {}{}; they are "
-          "put right from rank {}",
-          at->rank, world.host(), mine.describe(at->block),
-          more > 0 ? fmt::format(" and {} more places", more) : "", at->right);
-    }
-    STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world, text, at->rank));
-    out.push_back({at->rank, std::move(text)});
+    STORMO_ASSIGN_OR_RETURN(WrongReplica::Held held, tell_held(world, mine, *at));
+    held.places = next - at;
+    out.push_back({at->rank, held_text(at->rank, held), std::move(held)});
     at = next;
   }
   return out;

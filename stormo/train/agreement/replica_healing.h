@@ -36,6 +36,14 @@ WrongBlocks find_wrong_blocks(std::span<const std::int64_t> hashes, std::size_t 
 struct WrongReplica {
   Rank rank = -1;       ///< -1: one of several, and nobody knows which
   std::string found{};  ///< "rank 2 (host n17) held other bits than ... in 'fc.bias', elements ..."
+  /// What it held; nothing: what ranks hold is equal, and something else was wrong.
+  struct Held {
+    std::string host;
+    StateBlocks::Place first;  ///< the first place
+    std::int64_t places = 1;
+    Rank right = 0;  ///< whose bits it has got
+  };
+  std::optional<Held> held{};
 };
 
 /// A collective, for ranks that have found that their hashes `look` of a part of the state are not

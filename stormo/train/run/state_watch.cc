@@ -23,6 +23,21 @@ constexpr std::size_t kMostParts = 64;
 
 double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 
+/// The same names whatever was wrong.
+decltype(observe::WarningRecord::fields) fields_of(const WrongReplica& wrong) {
+  using Value = observe::WarningRecord::Value;
+  const auto known = [](bool is_known, auto value) { return is_known ? Value(value) : Value(); };
+  const bool is_held = wrong.held.has_value();
+  const WrongReplica::Held held = wrong.held.value_or(WrongReplica::Held());
+  return {{"rank", known(wrong.rank >= 0, std::int64_t{wrong.rank})},
+          {"host", known(is_held, held.host)},
+          {"tensor", known(is_held, held.first.tensor)},
+          {"first_element", known(is_held, held.first.first)},
+          {"last_element", known(is_held, held.first.last)},
+          {"places", known(is_held, held.places)},
+          {"right_rank", known(is_held, std::int64_t{held.right})}};
+}
+
 }  // namespace
 
 std::vector<int> parts_of_state(const plan::StepPlan& plan) {
@@ -155,8 +170,10 @@ Status StateWatch::mend(std::int64_t step) {
       {counts_.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(counts_.numel())});
   std::string permanent;
   for (const WrongReplica& replica : *wrong) {
-    run_.observer().on_warning(
-        {.kind = "replica_mismatch", .step = step, .message = replica.found});
+    run_.observer().on_warning({.kind = "replica_mismatch",
+                                .step = step,
+                                .message = replica.found,
+                                .fields = fields_of(replica)});
     if (faulty_.note(replica.rank, step)) permanent = replica.found;
   }
   if (permanent.empty()) return {};

@@ -62,11 +62,14 @@ std::vector<std::uint64_t> StateBlocks::hashes() const {
   return out;
 }
 
-std::string StateBlocks::describe(std::size_t block) const {
+std::string StateBlocks::Place::text() const {
+  return fmt::format("'{}', elements {} to {}", tensor, first, last);
+}
+
+StateBlocks::Place StateBlocks::place(std::size_t block) const {
   const Block& b = blocks_[block];
   const TensorPiece& piece = pieces_[b.piece];
-  return fmt::format("'{}', elements {} to {}", piece.name, piece.begin + b.begin,
-                     piece.begin + b.end - 1);
+  return {piece.name, piece.begin + b.begin, piece.begin + b.end - 1};
 }
 
 std::size_t StateBlocks::bytes(std::size_t block) const {

@@ -35,8 +35,13 @@ class StateBlocks {
   std::uint64_t hash(std::size_t first, std::size_t last) const;
   /// By block.
   std::vector<std::uint64_t> hashes() const;
-  /// "'fc.weight', elements 0 to 65535": of the whole tensor, which this rank may have in parts.
-  std::string describe(std::size_t block) const;
+  /// Elements of the whole tensor, which this rank may have in parts.
+  struct Place {
+    std::string tensor;
+    std::int64_t first = 0, last = 0;
+    std::string text() const;  ///< "'fc.weight', elements 0 to 65535"
+  };
+  Place place(std::size_t block) const;
 
   std::size_t bytes(std::size_t block) const;
   /// Copies the block's bytes to or from host memory.

@@ -84,6 +84,18 @@ TEST(JsonObserver, SaysWhatHasChangedAndWhoIsSlow) {
                   R"({"event":"slow_rank_end","step":20,"rank":0,"host":null,"part":"link")"));
 }
 
+TEST(JsonObserver, WhatAWarningIsAboutHasFieldsOfItsOwn) {
+  std::ostringstream out;
+  JsonObserver(out).on_warning(
+      {.kind = "replica_mismatch",
+       .step = 4,
+       .message = "why",
+       .fields = {{"rank", 2}, {"host", "b\"c"}, {"tensor", std::monostate()}}});
+  EXPECT_EQ(out.str(), R"({"event":"warning","kind":"replica_mismatch","step":4,"message":"why",)"
+                       R"("rank":2,"host":"b\"c","tensor":null})"
+                       "\n");
+}
+
 TEST(JsonObserver, EvalLineHasAccuracyOnlyWhereItHasAMeaning) {
   std::ostringstream with, without;
   JsonObserver(with).on_eval(

@@ -86,6 +86,13 @@ TEST(HealReplicas, NamesTheRankAndWhereAndPutsItRight) {
           EXPECT_NE(text.find("'a', elements 65536 to 131071;"), std::string::npos) << text;
           const std::string from = "right from rank " + std::to_string(wrong == 0 ? 1 : 0);
           EXPECT_NE(text.find(from), std::string::npos) << text;
+          ASSERT_TRUE(found->front().held);
+          const WrongReplica::Held& held = *found->front().held;
+          EXPECT_EQ(held.first.tensor, "a");
+          EXPECT_EQ(held.first.first, 65536);
+          EXPECT_EQ(held.first.last, 131071);
+          EXPECT_EQ(held.places, 1);
+          EXPECT_EQ(held.right, wrong == 0 ? 1 : 0);
         });
   }
 }
@@ -103,6 +110,7 @@ TEST(HealReplicas, SeveralRanksInSeveralPlaces) {
         ASSERT_EQ(found->size(), 2u);
         EXPECT_EQ(found->at(0).rank, 1);
         EXPECT_NE(found->at(0).found.find("and 3 more places"), std::string::npos);
+        EXPECT_EQ(found->at(0).held->places, 4);
         EXPECT_EQ(found->at(1).rank, 3);
         EXPECT_NE(found->at(1).found.find("'b', elements 0 to 2;"), std::string::npos);
       });
@@ -134,6 +142,7 @@ TEST(HealReplicas, AnErrorInReadingIsTheReadersAndChangesNothing) {
       ASSERT_EQ(found->size(), 1u);
       EXPECT_EQ(found->front().rank, ranks == 2 ? -1 : 1);
       EXPECT_NE(found->front().found.find("when it looked again"), std::string::npos);
+      EXPECT_FALSE(found->front().held);
     });
   }
 }

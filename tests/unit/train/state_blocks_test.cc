@@ -42,9 +42,9 @@ TEST(StateBlocks, ABlockSaysWhereItIsInTheWholeTensor) {
   part.begin = 100;
   part.end = part.begin + kFloats + 3;
   const StateBlocks blocks({part});
-  EXPECT_EQ(blocks.describe(0), "'fc.weight', elements 100 to " + std::to_string(99 + kFloats));
-  EXPECT_EQ(blocks.describe(1), "'fc.weight', elements " + std::to_string(100 + kFloats) + " to " +
-                                    std::to_string(102 + kFloats));
+  EXPECT_EQ(blocks.place(0).text(), "'fc.weight', elements 100 to " + std::to_string(99 + kFloats));
+  EXPECT_EQ(blocks.place(1).text(), "'fc.weight', elements " + std::to_string(100 + kFloats) +
+                                        " to " + std::to_string(102 + kFloats));
 }
 
 /// Every kind of memory that a state has.

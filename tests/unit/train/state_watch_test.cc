@@ -1,10 +1,13 @@
 #include <stormo/train/run/state_watch.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <stormo/checkpoint/folder.h>
@@ -26,6 +29,12 @@ struct Warnings final : observe::RunObserver {
   void on_warning(const observe::WarningRecord& r) override { all.push_back(r); }
   std::vector<observe::WarningRecord> all;
 };
+
+template <class Value>
+Value field(const observe::WarningRecord& warning, std::string_view name) {
+  const auto found = std::ranges::find(warning.fields, name, [](const auto& f) { return f.first; });
+  return found == warning.fields.end() ? Value() : std::get<Value>(found->second);
+}
 
 TrainerOptions options_of(const Strategy& strategy, std::int64_t steps) {
   TrainerOptions options;
@@ -143,6 +152,13 @@ TEST(StateWatch, AWrongBitIsFoundWithinItsStepsAndPutRightBitwise) {
           EXPECT_NE(warning.message.find(where), std::string::npos) << what << warning.message;
         }
         EXPECT_NE(warning.message.find("rank " + std::to_string(wrong)), std::string::npos) << what;
+        EXPECT_EQ(field<std::int64_t>(warning, "rank"), wrong) << what;
+        EXPECT_EQ(field<std::int64_t>(warning, "right_rank"), wrong == 0 ? 1 : 0) << what;
+        EXPECT_GE(field<std::int64_t>(warning, "places"), 1) << what;
+        EXPECT_EQ(field<std::string>(warning, "host"), world.host()) << what;
+        if (warning.step == kWrongAt) {
+          EXPECT_EQ("'" + field<std::string>(warning, "tensor") + "'", where) << what;
+        }
       });
       wrong = (wrong + 1) % 3;
     }
