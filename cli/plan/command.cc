@@ -86,6 +86,13 @@ void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
       "from there, and say where its idle time comes from");
   trace->excludes(gflops);
   trace->excludes(simulate.get_option("--measured"));
+  simulate
+      .add_option("--lost", o.lost,
+                  "Ranks that are lost, as 5 or 1,6: of a step of pipelines, what it takes when\n"
+                  "their peers do their work, and what other ways would take")
+      ->delimiter(',')
+      ->allow_extra_args(false)  // changes to a recipe may follow
+      ->excludes(trace);
   simulate.add_flag("--svg", o.svg, "A picture of the step's timeline for a browser");
 }
 
@@ -109,7 +116,8 @@ constexpr const char* kSimulateExamples =
     "  stormo plan simulate ring_all_reduce -n 8 --hosts 2 --bytes 64MiB\n"
     "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --measured\n"
     "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --measured --svg > step.svg\n"
-    "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --trace run.json";
+    "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --trace run.json\n"
+    "  stormo plan simulate recipes/gpt_pipeline.toml -n 8 --lost 5    a rank is lost";
 constexpr const char* kChooseExamples =
     "  stormo plan choose -n 4 --hosts 2 --bytes 64KiB\n"
     "  stormo plan choose -n 3 --cores 2 --bytes 4MiB    hosts with fewer cores than ranks";

@@ -56,6 +56,7 @@ Status check_flags(const PlanOptions& o, bool is_step) {
     look(o.gflops != none.gflops, "--gflops");
     look(o.measured, "--measured");
     look(!o.trace.empty(), "--trace");
+    look(!o.lost.empty(), "--lost");
   }
   if (idle.empty()) return {};
   return invalid_argument(fmt::format("'{}' is {}: leave out {}, which is for {}", o.plan,

@@ -32,12 +32,13 @@ struct PlanOptions {
   bool svg = false;
   bool all = false;
   bool markdown = false;
-  bool measured = false;     ///< times of computations come from this machine
-  std::string trace;         ///< a file, from which they come
-  double gflops = 0;         ///< of a rank, where they come from neither; 0: not given
-  std::string memory;        ///< that a rank may use; empty: what is available here
-  std::string write;         ///< a file, for the recipe that was found
-  std::int64_t samples = 0;  ///< of one micro-batch of a rank; 0: as the recipe says, else 32
+  bool measured = false;        ///< times of computations come from this machine
+  std::string trace;            ///< a file, from which they come
+  double gflops = 0;            ///< of a rank, where they come from neither; 0: not given
+  std::string memory;           ///< that a rank may use; empty: what is available here
+  std::string write;            ///< a file, for the recipe that was found
+  std::vector<Rank> lost = {};  ///< without which a step is simulated
+  std::int64_t samples = 0;     ///< of one micro-batch of a rank; 0: as the recipe says, else 32
 };
 
 using comm::StepInput;

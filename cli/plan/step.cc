@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <cli/plan/load.h>
+#include <cli/plan/lost.h>
 #include <cli/plan/output.h>
 #include <cli/plan/timeline.h>
 #include <cli/plan/trace_times.h>
@@ -169,12 +170,6 @@ void print_memory(const StepInput& step, const Estimate& e) {
              known ? "" : "; --measured takes a look at activations, program and data");
 }
 
-std::string heading(const StepInput& step) {
-  return fmt::format("{}: {} rank(s) on {} host(s), {} micro-batch(es) of {} sample(s) on each",
-                     step.plan.strategy, step.plan.mesh.size(), step.ranks_per_host.size(),
-                     step.plan.micro_batches, step.samples);
-}
-
 /// Means over the steps of a trace.
 struct Traced {
   TracedStep mean;
@@ -237,14 +232,18 @@ void print_traced(const analysis::StepSimulation& s, const Traced& t) {
               false);
 }
 
-std::string origin_of_times(const PlanOptions& o, const StepInput& step,
-                            const std::optional<Traced>& t) {
-  if (t) return fmt::format("computations as in {} steps of {}", t->steps, o.trace);
+}  // namespace
+
+std::string heading(const StepInput& step) {
+  return fmt::format("{}: {} rank(s) on {} host(s), {} micro-batch(es) of {} sample(s) on each",
+                     step.plan.strategy, step.plan.mesh.size(), step.ranks_per_host.size(),
+                     step.plan.micro_batches, step.samples);
+}
+
+std::string origin_of_times(const PlanOptions& o, const StepInput& step) {
   if (step.measured) return "computations as measured here";
   return fmt::format("computations at {} GFLOP/s a rank", gflops_of(o));
 }
-
-}  // namespace
 
 Status check_fits(const StepInput& step, int ranks_here, std::uint64_t available_bytes) {
   const Memory peak = analysis::memory(step.plan, step.memory).peak;
@@ -302,6 +301,7 @@ Status step_cost(const PlanOptions& o, const StepInput& step) {
 }
 
 Status simulate_step(const PlanOptions& o, const StepInput& step) {
+  if (!o.lost.empty()) return simulate_without(o, step);
   STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
   const auto timeline = o.json || o.svg ? analysis::Timeline::kKeep : analysis::Timeline::kDrop;
   std::optional<Traced> t;
@@ -322,7 +322,9 @@ Status simulate_step(const PlanOptions& o, const StepInput& step) {
   }
   print_line(heading(step));
   fmt::print("a step takes {}; ranks compute nothing in {:.1f} % of it ({})\n",
-             time_text(s.seconds), 100 * s.idle_share(), origin_of_times(o, step, t));
+             time_text(s.seconds), 100 * s.idle_share(),
+             t ? fmt::format("computations as in {} steps of {}", t->steps, o.trace)
+               : origin_of_times(o, step));
   Rows rows{{"rank", "computes", "done after"}};
   for (std::size_t r = 0; r < std::min(s.finish.size(), kShownRanks); ++r) {
     rows.push_back({fmt::to_string(r), time_text(s.compute[r]), time_text(s.finish[r])});

@@ -18,6 +18,10 @@ bool computes_known(const StepInput& step);
 Result<std::string> step_figures(const PlanOptions& o, const StepInput& step);
 /// Predicts steps of `ranks` ranks, with the links and times that the options name.
 Result<comm::StepModel> step_model(const PlanOptions& o, int ranks);
+/// What a step is of, as a line: its plan, ranks and sizes.
+std::string heading(const StepInput& step);
+/// Where times of computations come from, if not from a trace.
+std::string origin_of_times(const PlanOptions& o, const StepInput& step);
 /// `stormo plan cost` of a step: what it moves and what it holds.
 Status step_cost(const PlanOptions& o, const StepInput& step);
 /// `stormo plan simulate` of a step: a table, JSON or a picture of the timeline.

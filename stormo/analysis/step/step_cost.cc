@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <stormo/analysis/step/assigned.h>
 #include <stormo/analysis/step/step_groups.h>
 #include <stormo/analysis/transfer/transfers.h>
+#include <stormo/base/index.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -95,6 +97,34 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
     }
   }
   return adder.take();
+}
+
+Result<std::vector<Traffic>> traffic(const plan::AssignedPlan& assigned,
+                                     const std::vector<int>& ranks_per_host, const StepSizes& sizes,
+                                     const TrafficOf& traffic_of) {
+  const plan::StepPlan& plan = assigned.plan;
+  const StepGroups groups(plan.mesh, ranks_per_host);
+  std::vector<Traffic> out(at(plan.mesh.size()));
+  for (const plan::AssignedAction& assigned_action : assigned.actions) {
+    const plan::Action& a = plan.actions[assigned_action.action];
+    const std::vector<Rank>& ranks = assigned_action.ranks;
+    if (row_of(a.kind).moves()) {
+      const std::int64_t bytes = moved_bytes(plan, a, sizes);
+      const bool in_host = groups.same_host(ranks.front(), ranks.back());
+      out[at(ranks.front())] +=
+          {.between_hosts = in_host ? 0 : bytes, .in_host = in_host ? bytes : 0};
+    }
+    if (plan::is_of_replica(a)) continue;
+    const StepGroups::Group group = groups.of(ranks);
+    for (const Transfer& t : transfers_of(plan, assigned_action.action, sizes)) {
+      const auto* c = std::get_if<Collective>(&t);
+      if (c == nullptr || !takes_part(plan.mesh, group, *c)) continue;
+      STORMO_ASSIGN_OR_RETURN(const std::vector<Traffic> sent,
+                              traffic_of(group.ranks_per_host, *c));
+      for (std::size_t i = 0; i < sent.size(); ++i) out[at(group.ranks[i])] += sent[i];
+    }
+  }
+  return out;
 }
 
 }  // namespace stormo::analysis

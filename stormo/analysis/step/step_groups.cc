@@ -42,4 +42,20 @@ const std::vector<StepGroups::Group>& StepGroups::over(const std::vector<std::st
   return entry->second;
 }
 
+StepGroups::Group StepGroups::of(const std::vector<Rank>& ranks) const {
+  Group out{.ranks = ranks, .ranks_per_host = {}};
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == 0 || !same_host(ranks[i - 1], ranks[i])) out.ranks_per_host.push_back(0);
+    ++out.ranks_per_host.back();
+  }
+  return out;
+}
+
+bool takes_part(const plan::Mesh& mesh, const StepGroups::Group& group, const Collective& c) {
+  if (c.only_between_hosts && group.ranks_per_host.size() == 1) return false;
+  return c.stages.empty() || std::ranges::any_of(group.ranks, [&](Rank r) {
+           return std::ranges::count(c.stages, stage_of(mesh, r)) > 0;
+         });
+}
+
 }  // namespace stormo::analysis

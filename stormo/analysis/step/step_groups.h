@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/ids.h>
 #include <stormo/plan/mesh.h>
 
@@ -28,6 +29,9 @@ class StepGroups {
   const std::vector<Group>& over(const std::vector<std::string>& axes,
                                  const std::vector<int>& stages = {}, int slice = -1);
 
+  /// Of these ranks, ascending.
+  Group of(const std::vector<Rank>& ranks) const;
+
   bool same_host(Rank a, Rank b) const {
     return host_of_[static_cast<std::size_t>(a)] == host_of_[static_cast<std::size_t>(b)];
   }
@@ -38,5 +42,8 @@ class StepGroups {
   using Key = std::tuple<std::vector<std::string>, std::vector<int>, int>;
   std::map<Key, std::vector<Group>> groups_;
 };
+
+/// Whether these ranks, which are of some stages, take part in a collective.
+bool takes_part(const plan::Mesh& mesh, const StepGroups::Group& group, const Collective& c);
 
 }  // namespace stormo::analysis

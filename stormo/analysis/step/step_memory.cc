@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include <stormo/analysis/step/assigned.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/logical_shards.h>
 #include <stormo/plan/project.h>
@@ -339,6 +340,30 @@ StepMemory memory(const plan::StepPlan& plan, const MemorySizes& sizes) {
       most = of;
       most.stage = stage;
     }
+  }
+  return most;
+}
+
+StepMemory memory(const plan::AssignedPlan& assigned, const MemorySizes& sizes) {
+  std::vector<std::vector<Action>> of_ranks(static_cast<std::size_t>(assigned.plan.mesh.size()));
+  std::vector<std::vector<std::size_t>> numbers(of_ranks.size());
+  for (const plan::AssignedAction& a : assigned.actions) {
+    for (const Rank r : a.ranks) {
+      of_ranks[static_cast<std::size_t>(r)].push_back(assigned.plan.actions[a.action]);
+      numbers[static_cast<std::size_t>(r)].push_back(a.action);
+    }
+  }
+  StepMemory most;
+  plan::StepPlan of_rank = assigned.plan;
+  for (std::size_t r = 0; r < of_ranks.size(); ++r) {
+    if (of_ranks[r].empty()) continue;  // lost
+    of_rank.actions = std::move(of_ranks[r]);
+    const int stage = stage_of(of_rank.mesh, static_cast<Rank>(r));
+    StepMemory now = MemoryWalk(of_rank, sizes, stage).take();
+    if (now.peak.total() <= most.peak.total()) continue;
+    most = now;
+    most.stage = stage;
+    most.peak_action = numbers[r][now.peak_action];
   }
   return most;
 }

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include <stormo/analysis/step/assigned.h>
 #include <stormo/analysis/step/step_groups.h>
 #include <stormo/analysis/transfer/transfers.h>
 #include <stormo/base/index.h>
@@ -68,14 +69,18 @@ class TimeWalk {
       if (step_ + 1 == kMostSteps / 2) half = now();
       if (step_ + 1 == kMostSteps) each_more = (now() - half) / (kMostSteps - kMostSteps / 2);
     }
-    const double more = each_more * (period - out_.steps);
-    for (const Ready& rank : ranks_) {
-      const double end = std::max(rank.compute, rank.communication) + more;
-      out_.finish.push_back(end / period);
+    return finish(each_more * (period - out_.steps), period);
+  }
+
+  /// The same plan, whose actions are assigned to ranks.
+  Result<StepSimulation> run(const plan::AssignedPlan& assigned) {
+    for (const plan::AssignedAction& a : assigned.actions) {
+      if (row_of(plan_.actions[a.action].kind).makes.has(Value::kActivations)) {
+        computes_[{a.ranks.front(), a.replica}].insert(plan_.actions[a.action].micro_batch);
+      }
     }
-    for (double& seconds : out_.compute) seconds /= out_.steps;
-    out_.seconds = out_.finish.empty() ? 0 : std::ranges::max(out_.finish);
-    return std::move(out_);
+    for (const plan::AssignedAction& a : assigned.actions) STORMO_RETURN_IF_ERROR(next(a));
+    return finish(0, 1);
   }
 
  private:
@@ -87,6 +92,43 @@ class TimeWalk {
 
   /// When the first rank's computations are done that have begun.
   double now() const { return ranks_.empty() ? 0 : ranks_.front().compute; }
+
+  StepSimulation finish(double more, int period) {
+    for (const Ready& rank : ranks_) {
+      const double end = std::max(rank.compute, rank.communication) + more;
+      out_.finish.push_back(end / period);
+    }
+    for (double& seconds : out_.compute) seconds /= out_.steps;
+    out_.seconds = out_.finish.empty() ? 0 : std::ranges::max(out_.finish);
+    return std::move(out_);
+  }
+
+  Status next(const plan::AssignedAction& assigned) {
+    action_ = assigned.action;
+    replica_ = assigned.replica;
+    const Action& a = plan_.actions[action_];
+    if (row_of(a.kind).moves()) {
+      move(a, {.axis = plan::kStageAxis,
+               .messages = {{.from = assigned.ranks.front(),
+                             .to = assigned.ranks.back(),
+                             .bytes = moved_bytes(plan_, a, sizes_)}}});
+      return {};
+    }
+    concerned_.clear();
+    for (const Rank r : assigned.ranks) concerned_.push_back(at(r));
+    wait_for_inputs(a);
+    compute(a);
+    if (plan::is_of_replica(a)) return {};
+    const StepGroups::Group group = groups_.of(assigned.ranks);
+    for (const Transfer& t : transfers_of(plan_, action_, sizes_)) {
+      const auto* c = std::get_if<Collective>(&t);
+      if (c == nullptr || !takes_part(plan_.mesh, group, *c)) continue;
+      STORMO_ASSIGN_OR_RETURN(const double seconds, times_.collective(group.ranks_per_host, *c));
+      start(group, seconds, a.asynchronous);
+    }
+    wait_for(row_of(a.kind).needs_at_end, a);
+    return {};
+  }
 
   Status next(const Action& a) {
     concerned_.clear();
@@ -142,7 +184,8 @@ class TimeWalk {
   }
   /// Across the boundary behind a segment, if the micro-batch was moved there.
   void wait_for_move(Value value, int segment, const Action& needs) {
-    const auto found = moves_.find({value, segment, needs.micro_batch, step_ - needs.delay});
+    const auto found =
+        moves_.find({value, segment, needs.micro_batch, step_ - needs.delay, replica_});
     if (found != moves_.end()) wait_until(found->second);
   }
   void wait_until(const std::vector<double>& arrivals) {
@@ -176,7 +219,8 @@ class TimeWalk {
   void move(const Action& a, const Crossing& c) {
     const Value value =
         row_of(a.kind).makes.has(Value::kOutput) ? Value::kOutput : Value::kOutputGradient;
-    std::vector<double>& arrivals = moves_[{value, a.range.first, a.micro_batch, step_ - a.delay}];
+    std::vector<double>& arrivals =
+        moves_[{value, a.range.first, a.micro_batch, step_ - a.delay, replica_}];
     arrivals.resize(ranks_.size());
     for (const Crossing::Message& m : c.messages) {
       Ready& ready = ranks_[at(m.from)];
@@ -225,10 +269,18 @@ class TimeWalk {
     return time;
   }
 
+  /// What a rank loads of a batch of which it computes some micro-batches.
+  double share_loaded(std::size_t rank, const Action& a) const {
+    if (computes_.empty() || !row_of(a.kind).makes.has(Value::kBatch)) return 1;
+    const auto found = computes_.find({static_cast<Rank>(rank), replica_});
+    const std::size_t some = found == computes_.end() ? 0 : found->second.size();
+    return static_cast<double>(some) / plan_.micro_batches;
+  }
+
   void compute(const Action& a) {
     if (row_of(a.kind).adds_gradients) note_gradients(a);
     for (const std::size_t r : concerned_) {
-      const double seconds = times_.compute(static_cast<Rank>(r), a);
+      const double seconds = times_.compute(static_cast<Rank>(r), a) * share_loaded(r, a);
       double& now = ranks_[r].compute;
       record(r, Lane::kCompute, now, now + seconds);
       now += seconds;
@@ -315,8 +367,10 @@ class TimeWalk {
   plan::Stages stages_;
   std::vector<std::size_t> stage_of_;   // by rank
   std::vector<std::size_t> concerned_;  // ranks, by the present action
-  // by boundary, micro-batch and batch, then by rank: arrivals
-  std::map<std::tuple<Value, int, int, int>, std::vector<double>> moves_;
+  // by boundary, micro-batch, batch and replica, then by rank: arrivals
+  std::map<std::tuple<Value, int, int, int, int>, std::vector<double>> moves_;
+  // where actions are assigned: the micro-batches of a replica that a rank computes
+  std::map<std::pair<Rank, int>, std::set<int>> computes_;
   std::vector<Ready> ranks_;
   std::vector<std::size_t> owner_;             // by parameter: its segment
   std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
@@ -325,6 +379,7 @@ class TimeWalk {
       {{Value::kParameters, {}}, {Value::kGradients, {}}}};
   std::size_t action_ = 0;
   int step_ = 0;
+  int replica_ = 0;  // where actions are assigned, else 0
   StepSimulation out_;
 };
 
@@ -395,6 +450,12 @@ double StepSimulation::idle_share() const {
 Result<StepSimulation> simulate(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
                                 const StepSizes& sizes, const StepTimes& times, Timeline timeline) {
   return TimeWalk(plan, ranks_per_host, sizes, times, timeline).run();
+}
+
+Result<StepSimulation> simulate(const plan::AssignedPlan& assigned,
+                                const std::vector<int>& ranks_per_host, const StepSizes& sizes,
+                                const StepTimes& times, Timeline timeline) {
+  return TimeWalk(assigned.plan, ranks_per_host, sizes, times, timeline).run(assigned);
 }
 
 }  // namespace stormo::analysis

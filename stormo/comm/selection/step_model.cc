@@ -7,10 +7,18 @@
 namespace stormo::comm {
 
 Result<analysis::StepCost> StepModel::cost(const StepInput& step) {
-  return analysis::cost(step.plan, step.ranks_per_host, step.sizes,
-                        [this](const std::vector<int>& hosts, const analysis::Collective& c) {
-                          return collectives_.traffic(hosts, c);
-                        });
+  return analysis::cost(step.plan, step.ranks_per_host, step.sizes, traffic_of_collectives());
+}
+
+Result<std::vector<analysis::Traffic>> StepModel::traffic(const plan::AssignedPlan& assigned,
+                                                          const StepInput& step) {
+  return analysis::traffic(assigned, step.ranks_per_host, step.sizes, traffic_of_collectives());
+}
+
+analysis::TrafficOf StepModel::traffic_of_collectives() {
+  return [this](const std::vector<int>& hosts, const analysis::Collective& c) {
+    return collectives_.traffic(hosts, c);
+  };
 }
 
 Result<analysis::ComputeTimes> StepModel::times_of(const StepInput& step) const {
@@ -38,23 +46,33 @@ Result<analysis::ComputeTimes> StepModel::times_of(const StepInput& step) const 
                           "--measured, or write flops= into the segments");
 }
 
+analysis::StepTimes StepModel::on_links(const StepInput& step, const ComputeTime& compute) {
+  return {.compute = compute,
+          .collective = [this](const std::vector<int>& hosts,
+                               const analysis::Collective& c) -> Result<double> {
+            STORMO_ASSIGN_OR_RETURN(const Duration d, collectives_.time(hosts, c));
+            return std::chrono::duration<double>(d).count();
+          },
+          .barrier = 2 * links_.intra.latency_s,
+          // in a host a stage reads the tensor where the other one has written it
+          .stages_in_host = {.latency_s = links_.intra.latency_s, .seconds_per_byte = 0},
+          .stages_between_hosts = links_.inter,
+          .servers = step.ranks_per_host.size() > 1 ? links_.inter : links_.intra};
+}
+
 Result<analysis::StepSimulation> StepModel::simulate(const StepInput& step,
                                                      const ComputeTime& compute,
                                                      analysis::Timeline timeline) {
-  return analysis::simulate(
-      step.plan, step.ranks_per_host, step.sizes,
-      {.compute = compute,
-       .collective = [this](const std::vector<int>& hosts,
-                            const analysis::Collective& c) -> Result<double> {
-         STORMO_ASSIGN_OR_RETURN(const Duration d, collectives_.time(hosts, c));
-         return std::chrono::duration<double>(d).count();
-       },
-       .barrier = 2 * links_.intra.latency_s,
-       // in a host a stage reads the tensor where the other one has written it
-       .stages_in_host = {.latency_s = links_.intra.latency_s, .seconds_per_byte = 0},
-       .stages_between_hosts = links_.inter,
-       .servers = step.ranks_per_host.size() > 1 ? links_.inter : links_.intra},
-      timeline);
+  return analysis::simulate(step.plan, step.ranks_per_host, step.sizes, on_links(step, compute),
+                            timeline);
+}
+
+Result<analysis::StepSimulation> StepModel::simulate(const plan::AssignedPlan& assigned,
+                                                     const StepInput& step,
+                                                     analysis::Timeline timeline) {
+  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, times_of(step));
+  return analysis::simulate(assigned, step.ranks_per_host, step.sizes,
+                            on_links(step, analysis::compute_times(step.plan, times)), timeline);
 }
 
 Result<analysis::StepSimulation> StepModel::simulate(const StepInput& step,

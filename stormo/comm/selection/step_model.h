@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/analysis/step/assigned.h>
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/analysis/step/step_simulate.h>
 #include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/selection/collective_model.h>
+#include <stormo/plan/assigned/assigned_plan.h>
 #include <stormo/plan/step_plan.h>
 
 namespace stormo::comm {
@@ -49,11 +51,18 @@ class StepModel {
   /// With measured times, or by the operations that the plan states for each segment.
   /// kInvalidArgument if neither is there.
   Result<analysis::StepSimulation> simulate(const StepInput& step, analysis::Timeline timeline);
-  /// The same if nothing that ranks exchange took any time.
+  /// The same of `assigned`, whose plan is that of `step`.
+  Result<analysis::StepSimulation> simulate(const plan::AssignedPlan& assigned,
+                                            const StepInput& step, analysis::Timeline timeline);
+  Result<std::vector<analysis::Traffic>> traffic(const plan::AssignedPlan& assigned,
+                                                 const StepInput& step);
+  /// As simulate() of a step if nothing that ranks exchange took any time.
   Result<analysis::StepSimulation> without_communication(const StepInput& step) const;
 
  private:
   Result<analysis::ComputeTimes> times_of(const StepInput& step) const;
+  analysis::StepTimes on_links(const StepInput& step, const ComputeTime& compute);
+  analysis::TrafficOf traffic_of_collectives();
 
   std::string name_;
   plan::Topology links_;

@@ -400,6 +400,11 @@ TEST(PlanCommand, RefusesFlagsThatWouldChangeNothing) {
   EXPECT_EQ(run({"cost", "ring_all_reduce", "--measured"}).exit_code, kExitUsage);
   EXPECT_THAT(run({"simulate", "ring_all_reduce", "--trace", "t"}).err,
               HasSubstr("is a collective: leave out --trace"));
+  EXPECT_THAT(run({"simulate", "ring_all_reduce", "--lost", "1"}).err,
+              HasSubstr("is a collective: leave out --lost"));
+  EXPECT_EQ(run({"simulate", "mirrored", "--lost", "1", "--trace", "t"}).exit_code, kExitUsage);
+  EXPECT_THAT(run({"simulate", "mirrored", "--lost", "1,9"}).err,
+              HasSubstr("peers of a lost rank cannot do its work: the plan has no pipeline"));
   EXPECT_EQ(run({"simulate", "mirrored", "--trace", "t", "--measured"}).exit_code, kExitUsage);
   const Outcome step = run({"cost", "mirrored", "--root", "1", "--pieces", "2", "--bytes", "2KiB"});
   EXPECT_EQ(step.exit_code, kExitUsage);
