@@ -19,6 +19,7 @@ constexpr int kLongestWaitMs = 1000;
 /// change, which waits for disks, and longer each time.
 constexpr Duration kFirstPause = std::chrono::milliseconds(8);
 constexpr int kMaxDoublings = 6;
+constexpr Duration kConnecting = std::chrono::milliseconds(200);
 
 Result<EpochRecord> record_of(const protocol::RegisterValue& value) {
   if (value.version == 0) return EpochRecord{};
@@ -47,7 +48,20 @@ QuorumRegister::QuorumRegister(Options options, std::uint64_t id)
 Result<EpochRecord> QuorumRegister::read(Deadline by) {
   proposer_.read();
   STORMO_ASSIGN_OR_RETURN(const protocol::RegisterOutcome outcome, run(by));
+  if (!std::exchange(has_read_, true)) connect_all();
   return record_of(outcome.value);
+}
+
+/// A majority has answered: the others, too, shall know that somebody uses the register.
+void QuorumRegister::connect_all() {
+  const Deadline by = Deadline::after(kConnecting);
+  while (!by.expired() && !std::ranges::all_of(links_, &AcceptorLink::is_connected)) {
+    wait(by.when());
+    for (AcceptorLink& link : links_) {
+      link.step(std::chrono::steady_clock::now(), nullptr);
+      static_cast<void>(link.take());  // late answers
+    }
+  }
 }
 
 Result<Register::Swap> QuorumRegister::compare_and_swap(const EpochRecord& next, Deadline by) {

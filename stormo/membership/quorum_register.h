@@ -34,12 +34,14 @@ class QuorumRegister final : public Register {
   Result<protocol::RegisterOutcome> run(Deadline by);
   bool restart_when_due(TimePoint now);
   bool exchange(TimePoint now);
+  void connect_all();
   void wait(TimePoint until) const;
   Status too_late() const;
 
   std::vector<AcceptorLink> links_;
   protocol::Proposer proposer_;
   Rng chance_;
+  bool has_read_ = false;
   int restarts_ = 0;                     // of this call
   std::optional<TimePoint> restart_at_;  // once the request is contested
 };

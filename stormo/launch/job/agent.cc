@@ -156,7 +156,7 @@ class Agent final : public RankListener {
 
   Status start_acceptor(const HostJob& job) {
     STORMO_ASSIGN_OR_RETURN(const std::string host, own_address(job));
-    STORMO_ASSIGN_OR_RETURN(register_, JobRegister::start(waiting_->guard.group()));
+    STORMO_ASSIGN_OR_RETURN(register_, JobRegister::start());
     STORMO_ASSIGN_OR_RETURN(const std::string address, register_->serve({.job = job.name,
                                                                          .index = job.acceptor,
                                                                          .count = job.acceptors,

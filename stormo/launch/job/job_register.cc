@@ -20,7 +20,6 @@
 #include <utility>
 
 #include <stormo/base/temporary_folder.h>
-#include <stormo/launch/process/outlive.h>
 #include <stormo/launch/process/spawn.h>
 #include <stormo/membership/acceptor/register_server.h>
 #include <stormo/transport/call/fields.h>
@@ -33,6 +32,7 @@ namespace {
 /// It is there when it answers, or has no disk.
 constexpr int kAnswerMs = 10'000;
 constexpr int kEndMs = 1000;
+constexpr int kLookMs = 200;  // for members
 constexpr std::size_t kMaxPacket = 4096;
 // The first byte of a packet says what it is.
 constexpr char kAddress = 'a', kFailure = 'f', kLine = 'l', kEnd = 'e';
@@ -92,21 +92,20 @@ Result<Acceptor> make_acceptor(const std::string& packet, int control) {
   return out;
 }
 
-/// The process, until it is not needed any more. `ranks` ends when no rank is left.
-void serve_until_the_end(int control, const Descriptor& ranks) {
+/// The process, until it is not needed any more.
+void serve_until_the_end(int control) {
   const std::string order = receive_packet(control);
   if (order.empty()) return;
   const Result<Acceptor> acceptor = make_acceptor(order, control);
   if (!acceptor.ok()) return send_packet(control, kFailure, acceptor.status().message());
   send_packet(control, kAddress, transport::to_string(acceptor->server->address()));
-  if (!receive_packet(control).empty() || !ranks.valid()) return;
-  char byte = 0;
-  while (::read(ranks.get(), &byte, 1) > 0) {
-  }
+  if (!receive_packet(control).empty()) return;
+  // nobody has told the end: members stay connected from their first question on
+  while (acceptor->server->connections() > 0) ::poll(nullptr, 0, kLookMs);
 }
 
 /// Nothing else of the launcher stays open: whoever reads its output must see its end.
-[[noreturn]] void become_register(int control, pid_t group) {
+[[noreturn]] void become_register(int control) {
   ::setsid();
   sigset_t all;
   ::sigfillset(&all);
@@ -117,11 +116,7 @@ void serve_until_the_end(int control, const Descriptor& ranks) {
   constexpr int kControl = STDERR_FILENO + 1;
   if (control != kControl) ::dup2(control, kControl);
   ::syscall(SYS_close_range, static_cast<unsigned>(kControl) + 1, ~0u, 0);
-  Descriptor ranks;
-  if (group > 0) {
-    if (auto opened = open_lifeline(group, O_RDONLY); opened.ok()) ranks = *std::move(opened);
-  }
-  serve_until_the_end(kControl, ranks);
+  serve_until_the_end(kControl);
   ::_exit(0);
 }
 
@@ -137,7 +132,7 @@ std::string random_job_name() {
   return name;
 }
 
-Result<std::unique_ptr<JobRegister>> JobRegister::start(pid_t group) {
+Result<std::unique_ptr<JobRegister>> JobRegister::start() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return errno_error("socketpair");
@@ -146,7 +141,7 @@ Result<std::unique_ptr<JobRegister>> JobRegister::start(pid_t group) {
   const Descriptor other(ends[1]);
   const pid_t pid = ::fork();
   if (pid < 0) return errno_error("start the register of members");
-  if (pid == 0) become_register(other.get(), group);
+  if (pid == 0) become_register(other.get());
   note_child(pid);
   return std::unique_ptr<JobRegister>(new JobRegister(pid, std::move(own)));
 }

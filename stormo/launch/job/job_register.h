@@ -19,12 +19,11 @@ std::string random_job_name();
 
 /// An acceptor of the membership register of a job, in a process of its own with a file in a folder
 /// that it removes at its end. That is the end of this object. If the process that has started it
-/// ends otherwise, it goes on as long as ranks of this host do (outlive.h).
+/// ends otherwise, it goes on as long as a member of the job, on whichever host, is connected to it.
 class JobRegister {
  public:
-  /// Call before other threads are started: the process is a fork without exec. `group`: that of
-  /// the guard of the ranks of this host; 0: there are none.
-  static Result<std::unique_ptr<JobRegister>> start(pid_t group);
+  /// Call before other threads are started: the process is a fork without exec.
+  static Result<std::unique_ptr<JobRegister>> start();
   ~JobRegister();
   JobRegister(const JobRegister&) = delete;
   JobRegister& operator=(const JobRegister&) = delete;

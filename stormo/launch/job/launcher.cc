@@ -562,9 +562,7 @@ Result<Ending> run_job(const LaunchOptions& options) {
   }
   std::unique_ptr<JobRegister> own_register;
   if (own_acceptor(plan)) {
-    const auto here = std::ranges::find_if(guards, [](const auto& g) { return g.has_value(); });
-    STORMO_ASSIGN_OR_RETURN(own_register,
-                            JobRegister::start(here == guards.end() ? 0 : (*here)->group()));
+    STORMO_ASSIGN_OR_RETURN(own_register, JobRegister::start());
   }
   RunningJob job(*loop, *orphans, std::move(plan), options, std::move(own_register));
   return job.run(std::move(guards), *signals);

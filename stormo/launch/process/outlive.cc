@@ -60,20 +60,21 @@ Descriptor open_output(const std::string& path) {
   return file.valid() ? std::move(file) : Descriptor(::open("/dev/null", O_WRONLY | O_CLOEXEC));
 }
 
-}  // namespace
-
-Result<Descriptor> open_lifeline(pid_t group, int flags) {
+/// Another writing end of the pipe for whose end the guard that leads process group `group` waits:
+/// it does not end the job while this one is open.
+Result<Descriptor> open_lifeline(pid_t group) {
   const Deadline by = Deadline::after(kGuardBegins);
   while (!is_guard(group)) {
     if (by.expired()) return io_error(fmt::format("process {} is no guard of a job", group));
     ::poll(nullptr, 0, 1);
   }
   const std::string path = fmt::format("/proc/{}/fd/0", group);
-  Descriptor end(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK));  // it waits for nobody
+  Descriptor end(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));  // it waits for nobody
   if (!end.valid()) return errno_error("open the pipe of the job's guard");
-  ::fcntl(end.get(), F_SETFL, 0);
   return end;
 }
+
+}  // namespace
 
 Result<std::unique_ptr<Outliving>> Outliving::begin(Options options) {
   std::unique_ptr<Outliving> made(new Outliving(std::move(options)));
@@ -84,7 +85,7 @@ Result<std::unique_ptr<Outliving>> Outliving::begin(Options options) {
 
 Status Outliving::prepare() {
   STORMO_ASSIGN_OR_RETURN(parent_, open_process(::getppid()));
-  STORMO_ASSIGN_OR_RETURN(lifeline_, open_lifeline(::getpgrp(), O_WRONLY));
+  STORMO_ASSIGN_OR_RETURN(lifeline_, open_lifeline(::getpgrp()));
   for (std::size_t i = 0; i < kStreams.size(); ++i) unread_[i] = reader_of_pipe(kStreams[i].first);
   stop_ = Descriptor(::eventfd(0, EFD_CLOEXEC));
   if (!stop_.valid()) return errno_error("eventfd");

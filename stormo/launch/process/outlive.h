@@ -14,10 +14,6 @@ namespace stormo::launch {
 /// "0": ranks of an elastic job end with their launcher, as those of other jobs.
 inline constexpr const char* kOutlivesVariable = "STORMO_OUTLIVES_LAUNCHER";
 
-/// Another end of the pipe whose end the guard (spawn.h) that leads process group `group` waits
-/// for. `flags`: O_RDONLY, or O_WRONLY: the guard does not end the job while this end is open.
-Result<Descriptor> open_lifeline(pid_t group, int flags);
-
 /// For a rank that is to go on when the process that has started it, the launcher or the agent of
 /// its host, ends in whatever way. Otherwise the kernel and the guard kill it then.
 ///

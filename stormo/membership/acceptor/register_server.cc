@@ -9,6 +9,7 @@
 #include <stormo/transport/call/reply.h>
 #include <stormo/transport/net/gate.h>
 
+#include <atomic>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -36,6 +37,7 @@ class PollingRegisterServer final : public RegisterServer {
   ~PollingRegisterServer() override { loop_.stop(); }
   Status open(Options options);
   transport::HostPort address() const override { return address_; }
+  std::size_t connections() const override { return count_; }
 
  private:
   void event(const std::string& line) const {
@@ -50,6 +52,7 @@ class PollingRegisterServer final : public RegisterServer {
   transport::HostPort address_;
   std::unique_ptr<Gate> gate_;
   std::vector<Connection> connections_;
+  std::atomic<std::size_t> count_ = 0;  // of connections_
   bool disk_fails_ = false;
   transport::LoopThread loop_;
 };
@@ -100,6 +103,7 @@ void PollingRegisterServer::turn() {
                                               {kRegisterProtocol, kMaxRegisterBytes}, kMaxUnread),
          .peer = std::move(visitor.peer)});
   }
+  count_ = connections_.size();
 }
 
 Status PollingRegisterServer::serve(Connection& c) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +29,8 @@ class RegisterServer {
   virtual ~RegisterServer() = default;  ///< ends the thread and the connections
 
   virtual transport::HostPort address() const = 0;
+  /// Proposers that are connected. Any thread.
+  virtual std::size_t connections() const = 0;
 };
 
 }  // namespace stormo::membership
