@@ -13,7 +13,8 @@ namespace {
 // Signal handlers know nothing but the process: this state cannot belong to an object.
 std::atomic<int> g_received{0};
 std::atomic<bool> g_usr1{false};
-std::atomic<int> g_members{0};  // StopSignals of an elastic job
+std::atomic<int> g_members{0};     // StopSignals of an elastic job
+std::atomic<pid_t> g_launcher{0};  // the parent when the first of them was made
 std::atomic<StopSignal::Leave> g_leave{StopSignal::Leave::kNotAsked};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
               std::atomic<StopSignal::Leave>::is_always_lock_free);
@@ -30,7 +31,9 @@ int g_alive = 0;
 StopSignal::Leave leave_of(const siginfo_t& info) {
   using Leave = StopSignal::Leave;
   if (g_members == 0 || info.si_signo != SIGTERM) return Leave::kNotAsked;
-  if (info.si_pid != ::getppid()) return Leave::kByOthers;
+  const pid_t parent = ::getppid();
+  if (parent != g_launcher) return Leave::kNotAsked;  // nobody is left who could tell all
+  if (info.si_pid != parent) return Leave::kByOthers;
   const bool is_marked =
       info.si_code == SI_QUEUE && info.si_value.sival_int == protocol::kLeaveMark;
   return is_marked ? Leave::kByLauncher : Leave::kNotAsked;
@@ -61,7 +64,7 @@ StopSignal::StopSignal(Scope scope) : scope_(scope) {
     g_usr1 = false;
     g_leave = Leave::kNotAsked;
   }
-  if (scope == Scope::kMember) ++g_members;
+  if (scope == Scope::kMember && g_members++ == 0) g_launcher = ::getppid();
   struct sigaction action {};
   action.sa_sigaction = note;
   action.sa_flags = SA_RESTART | SA_SIGINFO;

@@ -16,7 +16,7 @@ class StopSignal {
 
   /// kNotices does not change SIGINT and SIGTERM: for the time before the run starts. kMember is of
   /// a process of an elastic job: while such a one lives, SIGTERM is for all ranks only if the
-  /// launcher has sent it to all; else it asks this one to leave.
+  /// launcher has sent it to all, or has ended; else it asks this one to leave.
   enum class Scope { kAll, kNotices, kMember };
   explicit StopSignal(Scope scope = Scope::kAll);
   ~StopSignal();

@@ -134,6 +134,29 @@ TEST(StopSignal, SigtermOfTheLauncherIsForAllUnlessItIsMarked) {
             static_cast<int>(StopSignal::Leave::kByLauncher));
 }
 
+TEST(StopSignal, WithoutTheLauncherSigtermIsForAll) {
+  std::array<int, 2> seen{};
+  ASSERT_EQ(::pipe(seen.data()), 0);
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    const pid_t parent = ::getpid();
+    if (::fork() != 0) ::pause();
+    const StopSignal member(StopSignal::Scope::kMember);
+    ::kill(parent, SIGKILL);
+    while (::getppid() == parent) ::poll(nullptr, 0, 1);
+    std::raise(SIGTERM);
+    const int received = StopSignal::received();
+    [[maybe_unused]] const ssize_t n = ::write(seen[1], &received, sizeof received);
+    ::_exit(0);
+  }
+  ::close(seen[1]);
+  int received = 0;
+  EXPECT_EQ(::read(seen[0], &received, sizeof received), static_cast<ssize_t>(sizeof received));
+  EXPECT_EQ(received, SIGTERM);
+  ::waitpid(launcher, nullptr, 0);
+  ::close(seen[0]);
+}
+
 TEST(Failure, NamesTypeAndText) {
   const auto describe = [](const auto& exception) {
     try {
