@@ -37,6 +37,9 @@ namespace {
 namespace fs = std::filesystem;
 using Errors = std::vector<std::string>;
 
+/// So long a rank may be stopped: the others go on without it after one.
+constexpr double kSilencesOfAStop = 4;
+
 /// As checkpoint::probe_checkpoint_directory, but leaves no folder behind.
 Status try_folder(const std::string& directory) {
   std::vector<fs::path> missing;  // the deepest first
@@ -199,6 +202,8 @@ std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
   return launch::Elastic{
       .register_address = address,
       .replaces = !train::is_membership_log(address),
+      .longest_stop = std::chrono::duration_cast<Duration>(
+          std::chrono::duration<double>(kSilencesOfAStop * recipe.elastic.silence_s)),
       .min_ranks = static_cast<int>(recipe.elastic.min_ranks),
       .max_ranks = static_cast<int>(std::min<std::int64_t>(batch, launch::kMaxRanks))};
 }

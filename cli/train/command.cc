@@ -62,8 +62,8 @@ void add_outlets(CLI::App& command, TrainArguments& a) {
 
 /// The address, which may be empty, has no blanks.
 std::string elastic_text(const launch::Elastic& elastic) {
-  return fmt::format("{} {} {} {}", elastic.replaces ? 1 : 0, elastic.min_ranks, elastic.max_ranks,
-                     elastic.register_address);
+  return fmt::format("{} {} {} {} {}", elastic.replaces ? 1 : 0, elastic.longest_stop.count(),
+                     elastic.min_ranks, elastic.max_ranks, elastic.register_address);
 }
 
 }  // namespace
@@ -159,7 +159,10 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
   if (!parts[4].empty()) {
     launch::Elastic& elastic = run.elastic.emplace();
     std::istringstream words{std::string(parts[4])};
-    words >> elastic.replaces >> elastic.min_ranks >> elastic.max_ranks >> elastic.register_address;
+    Duration::rep longest_stop = 0;
+    words >> elastic.replaces >> longest_stop >> elastic.min_ranks >> elastic.max_ranks >>
+        elastic.register_address;
+    elastic.longest_stop = Duration(longest_stop);
   }
   std::istringstream chosen{std::string(parts[5])};  // none has a blank
   for (std::string word; chosen >> word;) run.chosen.push_back(word);

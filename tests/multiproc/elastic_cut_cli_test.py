@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -42,6 +43,17 @@ def wedge(pid):
 
 class StuckRank(ElasticHostsTest):
     RANKS = 1
+
+    def test_a_rank_that_stays_stopped_is_replaced(self):
+        """Nobody beside it ends it, and it cannot end itself."""
+        job = self.job("elastic.silence=1")
+        job.until_step(STEPS_AFTER)
+        job.send(1, signal.SIGSTOP)
+        job.until_ranks(1)
+        job.until_ranks(2)
+        steps, err = job.stop()
+        self.assertIn("has been stopped for 4.0 s: it is ended", err)
+        self.assert_as_one_process(job, steps)
 
     def test_a_rank_that_computes_for_ever_is_replaced(self):
         """Nobody beside it ends it. Its other threads live, and see that the job goes on without it."""

@@ -59,8 +59,11 @@ class Agent final : public RankListener {
     tell({AgentEvent::kHello, 0, 0, kVersion});
     STORMO_RETURN_IF_ERROR(loop_.watch_readable(STDIN_FILENO, [this] { read_input(); }));
     while (!input_ended_) {
-      STORMO_RETURN_IF_ERROR(loop_.run_once(Deadline::never()));
-      if (ranks_) ranks_->pause_output(out_.pending() > Frame::kMaxPayload);
+      const TimePoint wake = ranks_ ? ranks_->wakes_at() : TimePoint::max();
+      STORMO_RETURN_IF_ERROR(loop_.run_once(Deadline::at(wake)));
+      if (!ranks_) continue;
+      ranks_->tick(RealClock().now());
+      ranks_->pause_output(out_.pending() > Frame::kMaxPayload);
     }
     if (!ranks_) return {};
     if (leaves_ranks_ && !end_is_ordered_) {

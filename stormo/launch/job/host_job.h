@@ -33,8 +33,9 @@ struct HostJob {
   /// Of an elastic job. Empty: the agent starts the host's acceptor of the register, if it is to
   /// have one, and then waits for the address.
   std::string register_address;
-  int acceptor = -1;  ///< its number in the register; -1: this host has none
-  int acceptors = 0;  ///< of the register; 0: it is not the job's own
+  Duration longest_stop = Duration::zero();  ///< of an elastic job, see Elastic
+  int acceptor = -1;                         ///< its number in the register; -1: this host has none
+  int acceptors = 0;                         ///< of the register; 0: it is not the job's own
   transport::StoreAddress store;
   transport::Secret secret;
   std::string interface;
@@ -49,8 +50,8 @@ void fields(auto& visit, transport::Like<HostJob> auto& job) {
   visit("job description", job.program, job.forks, job.directory, job.environment, job.host,
         job.cross_rank, job.cross_size, transport::within(job.size, 1, kMaxRanks), job.first_rank,
         transport::within(job.local_size, 1, kMaxRanks), job.name, job.register_address,
-        job.acceptor, job.acceptors, job.store.text, secret, job.interface, job.ports.first,
-        job.ports.last, job.heartbeat_timeout,
+        job.longest_stop, job.acceptor, job.acceptors, job.store.text, secret, job.interface,
+        job.ports.first, job.ports.last, job.heartbeat_timeout,
         transport::within(job.bind, BindPolicy::kAuto, BindPolicy::kNone));
   visit.require(!job.program.empty() && job.first_rank >= 0 &&
                     job.first_rank <= job.size - job.local_size && job.cross_rank >= 0 &&

@@ -152,6 +152,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
     job.cross_rank = static_cast<int>(i);
     job.cross_size = static_cast<int>(shares.size());
     job.size = plan.ranks;
+    if (plan.elastic) job.longest_stop = plan.elastic->longest_stop;
     job.acceptors = static_cast<int>(plan.acceptors.size());
     job.acceptor = acceptor_of(plan, i);
     plan.slots.push_back(hosts.empty() ? kMaxRanks : hosts[i].slots);

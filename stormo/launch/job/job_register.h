@@ -19,7 +19,8 @@ std::string random_job_name();
 
 /// An acceptor of the membership register of a job, in a process of its own with a file in a folder
 /// that it removes at its end. That is the end of this object. If the process that has started it
-/// ends otherwise, it goes on as long as a member of the job, on whichever host, is connected to it.
+/// ends otherwise, it goes on as long as a member of the job, on whichever host, is connected to
+/// it.
 class JobRegister {
  public:
   /// Call before other threads are started: the process is a fork without exec.

@@ -428,7 +428,8 @@ Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
     }
   }
   if (loaded_ != nullptr && !plan_.elastic) loaded_->end();
-  return plan_.elastic && !plan_.elastic->control.empty() ? start_control() : Status();
+  const bool may_change = plan_.elastic && plan_.elastic->replaces;
+  return may_change && !plan_.elastic->control.empty() ? start_control() : Status();
 }
 
 Result<RemoteHost*> RunningJob::start_agent(std::size_t host) {

@@ -43,6 +43,8 @@ struct Elastic {
   /// A lost rank is started again where it was, with its number of starts in STORMO_INCARNATION, by
   /// the rules of protocol::Supervisor.
   bool replaces = true;
+  /// A rank that has been stopped for longer is ended, so that another one can take its place.
+  Duration longest_stop = std::chrono::seconds(8);
   // Of a job that replaces its ranks: people may ask for more ranks or fewer while it runs.
   int min_ranks = 1;          ///< at least so many
   int max_ranks = kMaxRanks;  ///< at most

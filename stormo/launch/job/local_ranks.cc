@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include <stormo/base/units.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/other_load.h>
@@ -89,7 +90,10 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
     ranks->server_ = nullptr;
     ranks->own_server_.reset();
     ranks->secret_.reset();
-  } else if (ranks->server_ != nullptr) {
+    return ranks;
+  }
+  ranks->next_look_ = RealClock().now() + StoppedProcesses::kInterval;
+  if (ranks->server_ != nullptr) {
     LocalRanks* const self = ranks.get();
     STORMO_RETURN_IF_ERROR(
         loop.watch_readable(self->server_->descriptor(), [self] { self->end_server(); }));
@@ -271,6 +275,19 @@ void LocalRanks::send_signal(int signal) {
   // The guard must outlive the ranks' exit reports, so the group is not killed as a whole here.
   for (const Process& p : processes_)
     if (!p.gone) ::kill(p.pid, SIGKILL);
+}
+
+void LocalRanks::tick(TimePoint now) {
+  if (now < next_look_) return;
+  next_look_ = now + StoppedProcesses::kInterval;
+  for (const Process& p : processes_) {
+    if (p.gone || !stopped_.is_stopped_too_long(p.pid)) continue;
+    listener_.on_message(
+        job_.host, fmt::format("rank {} (pid {}) has been stopped for {}: it is ended", p.rank,
+                               p.pid, format_duration(job_.longest_stop)));
+    stopped_.forget(p.pid);
+    ::kill(p.pid, SIGKILL);
+  }
 }
 
 void LocalRanks::pause_output(bool paused) {

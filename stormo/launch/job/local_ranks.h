@@ -10,6 +10,7 @@
 #include <stormo/launch/process/memory_kills.h>
 #include <stormo/launch/process/orphans.h>
 #include <stormo/launch/process/spawn.h>
+#include <stormo/launch/process/stopped_processes.h>
 
 namespace stormo::launch {
 
@@ -31,6 +32,9 @@ class LocalRanks final : public HostRanks {
   /// dies.
   void ask_to_leave(Rank rank) override;
   void pause_output(bool paused) override;
+  TimePoint wakes_at() const override { return next_look_; }
+  /// Of an elastic job: looks for ranks that stay stopped, and ends them.
+  void tick(TimePoint now) override;
   void end(Deadline by) override;
 
  private:
@@ -50,7 +54,8 @@ class LocalRanks final : public HostRanks {
         orphans_(orphans),
         listener_(listener),
         guard_(std::move(guard)),
-        job_(std::move(job)) {}
+        job_(std::move(job)),
+        stopped_(job_.longest_stop) {}
 
   Status prepare(ForkServer* loaded);
   Status start_rank(const LaterStart& start);
@@ -74,6 +79,8 @@ class LocalRanks final : public HostRanks {
   Guard guard_;
   const MemoryKills memory_;
   HostJob job_;
+  StoppedProcesses stopped_;
+  TimePoint next_look_ = TimePoint::max();  ///< for them
   Cpus cpus_;
   Child common_;       ///< of all ranks
   Descriptor secret_;  ///< a file that they inherit
