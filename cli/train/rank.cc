@@ -76,13 +76,13 @@ std::optional<train::ElasticPlace> elastic_place(const train::Recipe& recipe,
 
 /// A rank of an elastic job goes on without its launcher, unless that is not wanted.
 std::shared_ptr<launch::Outliving> outlive(const TrainRun& run) {
-  const std::string wanted = launch::process_environment()(launch::kOutlivesVariable).value_or("1");
-  if (wanted == "0") return nullptr;
-  if (wanted != "1") {
+  const std::string wanted = launch::process_environment()(launch::kOutlivesVariable).value_or("");
+  if (!wanted.empty() && wanted != "0" && wanted != "1") {
     throw_if_error(invalid_argument(
         fmt::format("{} is '{}': use 0 or 1", launch::kOutlivesVariable, message_text(wanted))));
   }
   const transport::Rendezvous& place = run.elastic->place;
+  if (!launch::outlives_launcher(wanted, place.cross_size)) return nullptr;
   const std::string& folder = run.parsed.recipe.train.checkpoint.directory;
   const std::string output = fmt::format("{}{}rank-{}-{}", folder, folder.empty() ? "" : "/",
                                          place.host, place.local_rank);

@@ -95,7 +95,7 @@ class Elastic(ElasticTest):
     def test_the_launcher_is_killed(self):
         temporary = self.folder / "tmp"
         temporary.mkdir()
-        job = Job(self, 3, environment={"TMPDIR": str(temporary)})
+        job = Job(self, 3, environment={"TMPDIR": str(temporary), "STORMO_OUTLIVES_LAUNCHER": "1"})
         job.until_step(STEPS_AFTER)
         job.kill_launcher()
         job.until_step(job.step + STEPS_AFTER)
@@ -108,8 +108,8 @@ class Elastic(ElasticTest):
         self.assertEqual(list(temporary.iterdir()), [])
         self.assert_as_one_process(job, steps)
 
-    def test_ranks_that_are_to_end_with_the_launcher(self):
-        job = Job(self, 2, environment={"STORMO_OUTLIVES_LAUNCHER": "0"})
+    def test_ranks_of_one_host_end_with_the_launcher(self):
+        job = Job(self, 2)
         job.until_step(STEPS_AFTER)
         job.kill_launcher()
         job.until_gone()

@@ -3,6 +3,7 @@
 Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -102,12 +103,21 @@ def ranks_of(process):
     return found
 
 
+def kill_all_in(folder):
+    """Processes that work there: ranks that go on without their launcher, when a test has failed."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if if_there(lambda: os.readlink(f"/proc/{pid}/cwd"), "").startswith(str(folder)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
 class TrainTest(unittest.TestCase):
     def setUp(self):
         self.refused_dry = False
         self.temporary = tempfile.TemporaryDirectory()
         self.addCleanup(self.temporary.cleanup)
         self.folder = pathlib.Path(self.temporary.name)
+        self.addCleanup(kill_all_in, self.folder)
         (self.folder / "mlp.toml").write_text(MLP)
         (self.folder / "gpt.toml").write_text(GPT)
         write_mnist(self.folder / "data" / "mnist")

@@ -92,7 +92,8 @@ bool loads_program_once(const HostJob& job) {
 }
 
 bool outlives_launcher(const HostJob& job) {
-  return !job.name.empty() && value_of(job.environment, kOutlivesVariable) != "0";
+  return !job.name.empty() &&
+         outlives_launcher(value_of(job.environment, kOutlivesVariable), job.cross_size);
 }
 
 std::vector<std::string> without_placement(const std::vector<std::string>& environment) {

@@ -88,8 +88,7 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
 /// cores of threads when they are loaded, of those that the process then has.
 bool loads_program_once(const HostJob& job);
 
-/// Whether the ranks go on when the launcher, or the agent of their host, is lost: those of an
-/// elastic job do, unless kOutlivesVariable is "0".
+/// Whether the ranks go on when the launcher, or the agent of their host, is lost; see outlive.h.
 bool outlives_launcher(const HostJob& job);
 
 /// `environment` without the variables for which places_a_rank() is true.

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include <stormo/base/descriptor.h>
@@ -11,8 +12,14 @@
 
 namespace stormo::launch {
 
-/// "0": ranks of an elastic job end with their launcher, as those of other jobs.
+/// "0": ranks of an elastic job end with their launcher, as those of other jobs. "1": they go on.
 inline constexpr const char* kOutlivesVariable = "STORMO_OUTLIVES_LAUNCHER";
+
+/// `value`: of the variable. Without one they go on where a host may be lost with the launcher and
+/// leave others.
+inline bool outlives_launcher(std::string_view value, int hosts) {
+  return value.empty() ? hosts > 1 : value != "0";
+}
 
 /// For a rank that is to go on when the process that has started it, the launcher or the agent of
 /// its host, ends in whatever way. Otherwise the kernel and the guard kill it then.
