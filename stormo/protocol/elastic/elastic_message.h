@@ -84,6 +84,9 @@ struct MemberStatus {
   std::uint32_t shares = 1;       ///< likewise
 };
 
+/// Of a member: "a" for "a/0". Members of one host reach each other's memory.
+std::string_view host_of(std::string_view identity);
+
 /// What the register has, for members that do not know it yet.
 struct RecordNews {
   ElasticRecord record;

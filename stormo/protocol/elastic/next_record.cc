@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 
 namespace stormo::protocol {
 namespace {
@@ -36,15 +35,10 @@ bool has_prepared(const HeldState& held, std::uint64_t step, std::uint64_t hash)
          held.prepared_hash == hash;
 }
 
-std::string_view host_of(const ElasticEntry& entry) {
-  const std::string_view identity = entry.id.identity;
-  return identity.substr(0, identity.rfind('/'));
-}
-
 /// Behind the last one of its host: ranks are numbered host by host.
 void insert(const ElasticEntry& entry, std::vector<ElasticEntry>& members) {
   const auto last = std::find_if(members.rbegin(), members.rend(), [&](const ElasticEntry& m) {
-    return host_of(m) == host_of(entry);
+    return host_of(m.id.identity) == host_of(entry.id.identity);
   });
   members.insert(last == members.rend() ? members.end() : last.base(), entry);
 }

@@ -33,10 +33,6 @@ constexpr Duration kLook = std::chrono::milliseconds(100);
 /// For one question to the Store.
 constexpr Duration kStoreTime = std::chrono::seconds(1);
 
-std::string_view host_of(std::string_view identity) {
-  return identity.substr(0, identity.rfind('/'));
-}
-
 }  // namespace
 
 std::string ElasticPlace::identity() const {
@@ -130,9 +126,9 @@ Result<std::unique_ptr<comm::Communicator>> ElasticSession::join(
   r.join_timeout = std::min(r.join_timeout, kJoinTime);
   r.cross_rank = r.cross_size = r.local_rank = r.local_size = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::string_view host = host_of(all[i].id.identity);
-    if (i == 0 || host != host_of(all[i - 1].id.identity)) ++r.cross_size;
-    if (host != host_of(me)) continue;
+    const std::string_view host = protocol::host_of(all[i].id.identity);
+    if (i == 0 || host != protocol::host_of(all[i - 1].id.identity)) ++r.cross_size;
+    if (host != protocol::host_of(me)) continue;
     if (all[i].id.identity == me) {
       r.local_rank = r.local_size;
       r.cross_rank = r.cross_size - 1;

@@ -90,6 +90,8 @@ class ElasticSession {
   bool is_healing(std::uint64_t step) const { return healing_.is_healing(record_, step); }
   /// The record of the group that world() is.
   const protocol::ElasticRecord& record() const { return record_; }
+  /// Of this process, in records.
+  std::string identity() const { return place_.identity(); }
   /// Rank of a member in it.
   Rank rank_of(std::string_view identity) const;
   bool is_donor() const { return record_.is_donor(place_.identity()); }

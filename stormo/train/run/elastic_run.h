@@ -60,9 +60,9 @@ class ElasticRun final : public LockStepRun {
   bool is_over_ = false;
 };
 
-/// What members of a job have in common that has this setup, a state of so many slices, and these
-/// steps.
-ElasticSession::Terms elastic_terms(const RunSetup& setup, std::size_t slices, std::int64_t step,
-                                    std::int64_t last_step);
+/// What members of a job have in common that has this setup, a state that is cut like this one, and
+/// these steps.
+ElasticSession::Terms elastic_terms(const RunSetup& setup, const TrainingState& state,
+                                    std::int64_t step, std::int64_t last_step);
 
 }  // namespace stormo::train

@@ -216,9 +216,9 @@ Result<observe::EndRecord> Trainer::State::run_epochs() {
   if (session.joins_later()) {
     std::unique_ptr<Optimizer> optimizer =
         make_optimizer(setup.options.optimizer, trainable_parameters(*setup.task.module));
-    const std::size_t slices = TrainingState(*optimizer).slices();
+    const TrainingState state(*optimizer);
     session.kept.optimizer = std::move(optimizer);
-    STORMO_RETURN_IF_ERROR(session.open(elastic_terms(setup, slices, 0, 0)));
+    STORMO_RETURN_IF_ERROR(session.open(elastic_terms(setup, state, 0, 0)));
     STORMO_RETURN_IF_ERROR(enter_epoch());
   }
   for (;;) {

@@ -65,6 +65,8 @@ class ElasticWorld {
 
  private:
   static constexpr int kSlices = 4;
+  static constexpr Healing kHealing{
+      .slices = kSlices, .slices_per_step = 1, .near_slices_per_step = 2};
   static constexpr std::uint64_t kBatch = 16;
   using State = std::array<std::uint64_t, kSlices>;
   enum class Part { kNone, kGroup, kStep, kAgree };

@@ -197,7 +197,7 @@ void ElasticWorld::receive_step(Process& p, const Key& key, const Collective& al
   if (!p.order.receives) return;
   for (std::uint32_t i = 0; i < p.order.slices.count; ++i) {
     const std::uint32_t slice = p.order.slices.first + i;
-    const std::string& donor = p.group.donors[Healing::donor_of(p.group, slice)];
+    const std::string& donor = Healing::donor_of(p.group, slice, p.id.identity);
     p.state[slice] = all.entries[*p.group.rank_of(donor)]->state[slice];
     if (may_flip && chance(0.02)) {
       p.state[slice] ^= 1;
