@@ -35,6 +35,8 @@ class ElasticDriver {
     transport::Secret secret;
     /// The group of this epoch is to fail: whoever waits in it returns. On a thread of the driver.
     std::function<void(Epoch)> abort;
+    /// The group of this wish is to be made: GroupReady is told when it is there. Does not block.
+    std::function<void(const protocol::ElasticRecord&)> prepare;
     /// A line for people. On a thread of the driver, or that of tell().
     std::function<void(const std::string&)> say;
   };

@@ -7,7 +7,8 @@ namespace stormo::comm {
 EpochWorld::EpochWorld(std::unique_ptr<Communicator> group, Epoch epoch)
     : group_(std::move(group)), epoch_(epoch) {}
 
-void EpochWorld::replace(std::unique_ptr<Communicator> group, Epoch epoch) {
+std::unique_ptr<Communicator> EpochWorld::replace(std::unique_ptr<Communicator> group,
+                                                  Epoch epoch) {
   std::unique_ptr<Communicator> before;
   {
     const std::lock_guard lock(mutex_);
@@ -16,6 +17,7 @@ void EpochWorld::replace(std::unique_ptr<Communicator> group, Epoch epoch) {
     epoch_ = epoch;
   }
   group_->set_sink(sink_);
+  return before;
 }
 
 Epoch EpochWorld::epoch() const {

@@ -21,8 +21,8 @@ class EpochWorld final : public Communicator {
  public:
   EpochWorld(std::unique_ptr<Communicator> group, Epoch epoch);
 
-  /// Destroys the present group, which has failed or has ended, and uses another one.
-  void replace(std::unique_ptr<Communicator> group, Epoch epoch);
+  /// Uses another group. Returns the one before, which has failed or has ended, to be destroyed.
+  std::unique_ptr<Communicator> replace(std::unique_ptr<Communicator> group, Epoch epoch);
   Epoch epoch() const;
   /// Makes the present group fail if it is that of `epoch`. Any thread.
   void fail_epoch(Epoch epoch, Status cause);

@@ -30,6 +30,12 @@ constexpr int kBeatsInSilence = 8;
 /// How often a waiting process looks for signals.
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
+/// As what a group meets that is made before its epoch: no epoch has this number.
+Epoch meeting_of(const protocol::ElasticRecord& wish) {
+  constexpr Epoch kBefore = Epoch{1} << 31;
+  return kBefore | wish.epoch << 8 | wish.group;
+}
+
 /// For one question to the Store.
 constexpr Duration kStoreTime = std::chrono::seconds(1);
 
@@ -54,7 +60,9 @@ Result<std::unique_ptr<comm::EpochWorld>> first_world(const ElasticPlace& place)
 ElasticSession::ElasticSession(comm::EpochWorld& world, ElasticPlace place, Outside outside)
     : world_(world), place_(std::move(place)), outside_(std::move(outside)) {}
 
-ElasticSession::~ElasticSession() = default;
+ElasticSession::~ElasticSession() {
+  if (next_) next_->end();
+}
 
 Status ElasticSession::open(const Terms& terms) {
   const transport::Rendezvous& place = place_.place;
@@ -74,6 +82,8 @@ Status ElasticSession::open(const Terms& terms) {
                                 {.job = place_.job, .secret = place.secret, .password = {}}));
   options.abort = [this](Epoch epoch) { abort(epoch); };
   options.say = outside_.say;
+  make_next_group();
+  options.prepare = [this](const protocol::ElasticRecord& wish) { next_->prepare(wish); };
   STORMO_ASSIGN_OR_RETURN(driver_, membership::ElasticDriver::open(std::move(options)));
   if (!joins_later()) {
     protocol::ElasticRecord first{
@@ -110,6 +120,33 @@ Status ElasticSession::open(const Terms& terms) {
   return {};
 }
 
+void ElasticSession::make_next_group() {
+  next_ = std::make_unique<NextGroup>(NextGroup::Calls{
+      .join =
+          [this](protocol::ElasticRecord wish) {
+            wish.epoch = meeting_of(wish);
+            return join(wish);
+          },
+      .abort =
+          [this](const protocol::ElasticRecord& wish) {
+            end_meeting(meeting_of(wish), Status(Code::kCancelled, "the group is not needed"));
+          },
+      .ready =
+          [this](const protocol::ElasticRecord& wish) {
+            tell(protocol::GroupReady{.epoch = wish.epoch, .group = wish.group});
+          }});
+}
+
+Result<std::unique_ptr<comm::Communicator>> ElasticSession::group_of(
+    const protocol::ElasticRecord& record) {
+  auto ready = next_->take(record);
+  if (ready) return ready;
+  if (record.group != 0) {
+    return Status(Code::kCancelled, "the group that was made before the epoch is not there");
+  }
+  return join(record);
+}
+
 Rank ElasticSession::rank_of(std::string_view identity) const {
   return static_cast<Rank>(*record_.rank_of(identity));
 }
@@ -139,11 +176,16 @@ Result<std::unique_ptr<comm::Communicator>> ElasticSession::join(
   return comm::join(r);
 }
 
-// Also whoever waits for others in a group that is being made learns it, from the Store.
-void ElasticSession::abort(Epoch epoch) {
-  const Status cause(Code::kCancelled, fmt::format("epoch {} is over: a member was lost", epoch));
+// Whoever waits for others in a group that is being made learns it from the Store.
+void ElasticSession::end_meeting(Epoch epoch, const Status& cause) {
   const std::string key = fmt::format("epoch {}/{}", epoch, protocol::kFailureKey);
   (void)store_->set_if_absent(key, comm::encode_failure(cause), Deadline::after(kStoreTime));
+}
+
+void ElasticSession::abort(Epoch epoch) {
+  const Status cause(Code::kCancelled, fmt::format("epoch {} is over: a member was lost", epoch));
+  aborted_ = epoch;
+  end_meeting(epoch, cause);
   world_.fail_epoch(epoch, cause);
 }
 
@@ -182,9 +224,13 @@ Status ElasticSession::enter() {
     if (const auto* start = std::get_if<protocol::StartGroup>(&order)) {
       const Epoch epoch = start->record.epoch;
       record_ = start->record;
-      auto group = join(start->record);
-      if (group.ok()) world_.replace(std::move(*group), epoch);
-      if (group.ok()) break;
+      auto group = group_of(start->record);
+      if (group.ok()) {
+        forget_former_group();
+        former_ = world_.replace(std::move(*group), epoch);
+        if (aborted_ == epoch) abort(epoch);  // before it was the world's
+        break;
+      }
       tell(protocol::PartFailed{.epoch = epoch});
     } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {
       if (!kept.optimizer)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/comm/job/epoch_world.h>
 #include <stormo/membership/elastic_driver.h>
+#include <stormo/train/elastic/next_group.h>
 #include <stormo/train/evaluation/best_score.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/transport/store/rendezvous.h>
@@ -76,10 +78,14 @@ class ElasticSession {
   Status open(const Terms& terms);
   bool is_open() const { return driver_ != nullptr; }
   bool joins_later() const { return place_.joins_later(); }
+  /// That the launcher has started first.
+  int first_ranks() const { return place_.place.size; }
 
   void tell(const protocol::ElasticInput& input) { driver_->tell(input); }
   /// Blocks. A signal that asks for the end of the run is told meanwhile.
   Order next();
+  /// A line for people.
+  void say(const std::string& text) const { outside_.say(text); }
   void unread(Order order) { driver_->unread(std::move(order)); }
   void note_progress(bool waits) {
     if (driver_) driver_->note_progress(waits);
@@ -107,6 +113,10 @@ class ElasticSession {
   Status enter_first();
   /// Blocks until this process is in the group of an epoch. A failure: there will be none.
   Status enter();
+  /// All members are in the present group: nobody waits in the one before it any more.
+  void forget_former_group() {
+    if (former_) next_->discard(std::move(former_));
+  }
   /// The run in this epoch can begin.
   void started();
 
@@ -116,7 +126,10 @@ class ElasticSession {
 
  private:
   Result<Order> wait_for_order();
+  void make_next_group();
+  Result<std::unique_ptr<comm::Communicator>> group_of(const protocol::ElasticRecord& record);
   Result<std::unique_ptr<comm::Communicator>> join(const protocol::ElasticRecord& record);
+  void end_meeting(Epoch epoch, const Status& cause);
   void abort(Epoch epoch);
 
   comm::EpochWorld& world_;
@@ -127,6 +140,9 @@ class ElasticSession {
   protocol::Healing healing_;
   bool was_member_ = false;
   bool left_ = false;
+  std::unique_ptr<comm::Communicator> former_;  // group
+  std::atomic<Epoch> aborted_ = 0;              // the last one
+  std::unique_ptr<NextGroup> next_;  // ended before the driver is destroyed, which calls it
   std::unique_ptr<membership::ElasticDriver> driver_;  // last: its threads use the others
 };
 

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <stormo/base/units.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/failure.h>
@@ -214,7 +215,8 @@ Status ElasticRun::try_step(const protocol::RunStep& order) {
   session_.note_progress(/*waits=*/false);
   divide_samples(order);
   exchange_slices(order);
-  return train_one_step().within(section);
+  STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+  return ends_epoch_ ? close_epoch() : Status();
 }
 
 // A failure of the group ends the epoch for this rank, and nothing else.
@@ -225,6 +227,7 @@ Status ElasticRun::after_failure(const Status& failure) {
     // committed and updated: what failed came behind it
     end_unknown_step();
     session_.kept.meets = true;
+    if (ends_epoch_) session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
   } else {
     gives_up_ = true;
   }
@@ -304,10 +307,19 @@ Status ElasticRun::finish_slices() {
   }
   STORMO_RETURN_IF_ERROR(all);
   if (!order_.receives) return {};
-  for (std::uint32_t s = 0; s < order_.slices.count; ++s) {
-    state().write(order_.slices.first + s, slice_bytes_[s].data());
+  const std::string me = session_.identity();
+  const std::uint32_t end = order_.slices.first + order_.slices.count;
+  for (std::uint32_t slice = order_.slices.first; slice < end; ++slice) {
+    const std::vector<std::byte>& bytes = slice_bytes_[slice - order_.slices.first];
+    state().write(slice, bytes.data());
+    const std::string& donor = protocol::Healing::donor_of(session_.record(), slice, me);
+    const bool is_near = protocol::host_of(donor) == protocol::host_of(me);
+    (is_near ? from_host_ : from_others_) += bytes.size();
   }
   state().finish();
+  if (end < state().slices()) return {};
+  session_.say(fmt::format("has the state: {} from its host, {} from others",
+                           format_bytes(from_host_), format_bytes(from_others_)));
   return {};
 }
 
@@ -315,6 +327,7 @@ Status ElasticRun::finish_slices() {
 Status ElasticRun::commit() {
   session_.note_progress(/*waits=*/true);
   STORMO_RETURN_IF_ERROR(finish_slices());
+  session_.forget_former_group();
   if (StopSignal::received() != 0) session_.tell(protocol::StopAsked{});
   session_.tell(protocol::StepReduced{
       .epoch = order_.epoch,
@@ -325,6 +338,7 @@ Status ElasticRun::commit() {
   if (agree != nullptr) {
     STORMO_ASSIGN_OR_RETURN(protocol::StepAgreed agreed, compare(*agree));
     session_.tell(agreed);
+    is_over_soon_ = agreed.stops;
     ends_epoch_ = agreed.changes || agreed.stops;
     next = session_.next();
     if (std::holds_alternative<protocol::ApplyUpdate>(next)) {
@@ -353,17 +367,21 @@ Result<protocol::StepAgreed> ElasticRun::compare(const protocol::AgreeOn& order)
                               .changes = most[5] != 0};
 }
 
-// The update is done, whatever becomes of this. Where the epoch ends with this step a member says
-// so when it has the losses: then nobody leaves the group in which others still wait for them.
+// The update is done, whatever becomes of this.
 Status ElasticRun::agree(const StepOutcome& mine) {
-  const auto tell = [this] { session_.tell(protocol::UpdateApplied{.epoch = order_.epoch}); };
-  if (!ends_epoch_) tell();
-  const Status agreed = LockStepRun::agree(mine);
-  if (ends_epoch_) tell();
-  STORMO_RETURN_IF_ERROR(agreed);
+  if (!ends_epoch_) session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
+  STORMO_RETURN_IF_ERROR(LockStepRun::agree(mine));
   session_.kept.meets = true;
   is_updating_ = false;
   return {};
+}
+
+// Where the epoch ends with this step a member says that it has updated when it has reported it,
+// for which others may need it in this group.
+Status ElasticRun::close_epoch() {
+  const Status shown = is_over_soon_ ? Status() : progress_.show(/*agreed=*/true);
+  session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
+  return shown;
 }
 
 TrainingState& ElasticRun::state() {

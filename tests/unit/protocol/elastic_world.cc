@@ -39,7 +39,8 @@ constexpr std::pair<const char*, Count> kCounts[] = {
     {"flips", &ElasticCounts::flips},
     {"slices that flip", &ElasticCounts::failed_heals},
     {"lost register hosts", &ElasticCounts::register_losses},
-    {"fast recoveries", &ElasticCounts::fast_recoveries}};
+    {"fast recoveries", &ElasticCounts::fast_recoveries},
+    {"epochs whose group was ready", &ElasticCounts::prepared_groups}};
 
 }  // namespace
 
@@ -269,6 +270,7 @@ void ElasticWorld::perform(std::size_t slot, ElasticAction action) {
   if (std::holds_alternative<ReadRegister>(action)) return use_register(slot, {});
   if (auto* swap = std::get_if<SwapRecord>(&action)) return use_register(slot, swap->next);
   if (auto* group = std::get_if<StartGroup>(&action)) return order(slot, *group);
+  if (auto* prepare = std::get_if<PrepareGroup>(&action)) return order(slot, *prepare);
   if (auto* step = std::get_if<RunStep>(&action)) return order(slot, *step);
   if (auto* agree = std::get_if<AgreeOn>(&action)) return order(slot, *agree);
   if (auto* update = std::get_if<ApplyUpdate>(&action)) return apply(slot, *update);
@@ -323,6 +325,7 @@ void ElasticWorld::use_register(std::size_t slot, std::optional<ElasticRecord> n
       check_record(*next);
       register_ = *next;
       ++counts_.epochs;
+      counts_.prepared_groups += next->group != 0 ? 1 : 0;
       std::erase_if(collectives_,
                     [&](const auto& c) { return std::get<Epoch>(c.first) + 1 < register_.epoch; });
     }
