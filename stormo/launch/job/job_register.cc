@@ -24,7 +24,8 @@ Result<std::unique_ptr<JobRegister>> JobRegister::start(Options options) {
   std::unique_ptr<JobRegister> out(new JobRegister(std::move(folder)));
   STORMO_ASSIGN_OR_RETURN(
       membership::AcceptorFile file,
-      membership::AcceptorFile::create(out->folder_.path(), {.job = std::move(options.job)}));
+      membership::AcceptorFile::create(out->folder_.path(), {.job = std::move(options.job)},
+                                       membership::Crash::kEndsTheJob));
   STORMO_ASSIGN_OR_RETURN(
       out->server_, membership::RegisterServer::start(
                         std::move(file), {.address = {.host = std::move(options.host), .port = 0},
