@@ -12,7 +12,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SETTLED = 15  # steps in one epoch; a state is sent in at most 8
+SETTLED = 20  # steps in one epoch; with adamw a state is sent in at most 15
 DEADLINE_S = 120
 
 # view: tells epochs apart

@@ -10,6 +10,8 @@ from elastic_job import SETTLED, Trouble
 LARGE = ["model.sizes=[784, 2600, 2400, 10]"]  # 8.3 million parameters: 100 MB with both slots of adamw
 LARGE_BYTES = 3 * 4 * ((784 + 1) * 2600 + (2600 + 1) * 2400 + (2400 + 1) * 10)
 PAUSE_S = 0.5
+# until a newcomer has its share of the samples: its state comes with adamw, is compared, and it computes
+STEPS_NEAR, STEPS_FAR = 3 + 2, 15 + 2
 
 
 class Fault:
@@ -156,13 +158,14 @@ def take(job, fault, rng):
     job.settle()
     with job.changed:
         after = next(i for i, c in enumerate(job.commits) if c.time >= full)
-    # the line before it became a member, and those of the steps that carry its state
-    heal = job.commits[max(0, after - 1):after + 10]
+    # the line before it became a member, those of the steps that carry its state, and its first own ones
+    heal = job.commits[max(0, after - 1):after + SETTLED]
+    shared = job.commits[after + (STEPS_NEAR if job.ranks > job.place.hosts else STEPS_FAR) - 1]
     lone = job.intervals([c for c in job.commits if first.time <= c.time < full])
     found |= {"member_s": full - hit, "longest_s": max(job.intervals(heal)), "longest_before_s": max(before),
               "step_without_s": statistics.median(lone) if lone else None}
     if job.name == "stormo":
-        found |= {"joined_s": heal[-1].time - full, **books(job, seen, epochs)}
+        found |= {"joined_s": shared.time - full, **books(job, seen, epochs)}
     return found
 
 

@@ -189,6 +189,8 @@ void ThreadedDriver::follow(ElasticAction& action) {
     ask_register({});
   } else if (auto* swap = std::get_if<protocol::SwapRecord>(&action)) {
     ask_register(std::move(swap->next));
+  } else if (const auto* prepare = std::get_if<protocol::PrepareGroup>(&action)) {
+    options_.prepare(prepare->wish);
   } else if (const auto* pause = std::get_if<protocol::PauseMember>(&action)) {
     options_.say("waits: " + pause->why);
     order(action);

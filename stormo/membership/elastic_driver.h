@@ -39,6 +39,8 @@ class ElasticDriver {
     std::function<void(Epoch)> abort;
     /// Ends this process at once: its main thread does not come back. On a thread of the driver.
     std::function<void()> end_process;
+    /// The group of this wish is to be made: GroupReady is told when it is there. Does not block.
+    std::function<void(const protocol::ElasticRecord&)> prepare;
     /// A line for people. On a thread of the driver, or that of tell().
     std::function<void(const std::string&)> say;
   };

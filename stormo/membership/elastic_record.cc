@@ -9,7 +9,8 @@ protocol::ElasticRecord elastic_record_of(const EpochRecord& record) {
                               .base_step = record.base_step,
                               .state_hash = record.state_hash,
                               .plan_hash = record.plan_hash,
-                              .donors = record.donors};
+                              .donors = record.donors,
+                              .group = record.group};
   for (const Member& m : record.members) {
     out.members.push_back({.id = {.identity = m.identity, .incarnation = m.incarnation},
                            .address = m.address,
@@ -25,7 +26,8 @@ EpochRecord epoch_record_of(const protocol::ElasticRecord& record, std::string j
                   .base_step = record.base_step,
                   .state_hash = record.state_hash,
                   .plan_hash = record.plan_hash,
-                  .donors = record.donors};
+                  .donors = record.donors,
+                  .group = record.group};
   for (const protocol::ElasticEntry& e : record.members) {
     out.members.push_back({.identity = e.id.identity,
                            .incarnation = e.id.incarnation,

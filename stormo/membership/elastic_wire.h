@@ -32,7 +32,10 @@ void fields(auto& visit, transport::Like<ElasticRecord> auto& record) {
   visit("record of an epoch", record.epoch,
         transport::at_most(membership::kMaxMembers, record.members), record.base_step,
         record.state_hash, record.plan_hash,
-        transport::at_most(membership::kMaxMembers, record.donors));
+        transport::at_most(membership::kMaxMembers, record.donors), record.group);
+}
+inline bool is_record(const ElasticRecord& record) {
+  return check(membership::epoch_record_of(record, "job")).ok();
 }
 void fields(auto& visit, transport::Like<HeldState> auto& held) {
   visit("state of a member", held.step, held.is_whole, held.state_hash, held.gradient_hash,
@@ -44,14 +47,17 @@ void fields(auto& visit, transport::Like<MemberStatus> auto& status) {
         status.progress, status.is_waiting, status.leaves, status.stop_after,
         transport::at_most(membership::kMaxMembers, status.heard),
         transport::at_most(membership::kMaxMembers, status.dead), status.plan_hash,
-        transport::at_most(membership::kMaxNameBytes, status.address), status.shares);
+        transport::at_most(membership::kMaxNameBytes, status.address), status.shares, status.wish,
+        status.ready_group);
   visit.require(status.shares > 0, "a member without a share of the batch");
+  if constexpr (!std::is_const_v<std::remove_reference_t<decltype(status)>>) {
+    visit.require(status.wish.epoch == 0 || is_record(status.wish), "a wish that is no record");
+  }
 }
 void fields(auto& visit, transport::Like<RecordNews> auto& news) {
   visit("news of the register", news.record);
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(news)>>) {
-    visit.require(check(membership::epoch_record_of(news.record, "job")).ok(),
-                  "a record that no register takes");
+    visit.require(is_record(news.record), "a record that no register takes");
   }
 }
 void fields(auto& visit, transport::Like<ElasticMessage> auto& message) {

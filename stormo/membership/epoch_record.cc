@@ -18,7 +18,7 @@ void fields(auto& visit, Like<Member> auto& member) {
 void fields(auto& visit, Like<EpochRecord> auto& record) {
   visit("record of an epoch", at_most(kMaxNameBytes, record.job), record.epoch,
         at_most(kMaxMembers, record.members), record.base_step, record.state_hash, record.plan_hash,
-        at_most(kMaxMembers, record.donors));
+        at_most(kMaxMembers, record.donors), record.group);
 }
 
 Status check(const EpochRecord& record) {

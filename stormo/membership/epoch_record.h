@@ -31,6 +31,7 @@ struct EpochRecord {
   std::uint64_t state_hash = 0;     ///< of parameters and optimizer state after it
   std::uint64_t plan_hash = 0;      ///< of the step plan that they run
   std::vector<std::string> donors;  ///< members that have this state and give it to the others
+  std::uint32_t group = 0;          ///< that they have made before; 0: none
   bool operator==(const EpochRecord&) const = default;
 };
 

@@ -93,7 +93,9 @@ std::vector<std::string> seeds() {
   const MemberStatus status{.from = {"a/0", 1},
                             .standing = Standing::kRunning,
                             .heard = {{"b/0", 1}},
-                            .dead = {{"c", 2}}};
+                            .dead = {{"c", 2}},
+                            .wish = membership::elastic_record_of(record),
+                            .ready_group = 1};
   const RecordNews news{membership::elastic_record_of(record)};
   const std::string etcd_answer = R"({"header":{"revision":"5"},)";
   return {'\0' + encode(RegisterRequest{.kind = Kind::kAsk, .round = 1}),

@@ -139,6 +139,8 @@ class ElasticTest(TrainTest):
                            "checkpoint.directory=one", "--overwrite")
         self.assertEqual(done.returncode, 0, done.stderr)
         expected = {r["step"]: r["loss"] for r in map(json.loads, done.stdout.splitlines()) if r["event"] == "step"}
-        self.assertGreater(len(job.losses), steps - 2 - 2 * len(job.epochs) - job.unread, "steps without a report")
+        # only a fault leaves steps without a report; who lets others in has reported the step before
+        faults = sum(1 for before, after in zip([(0, MANY, 0), *job.epochs], job.epochs) if after[1] <= before[1])
+        self.assertGreater(len(job.losses), steps - 2 - 2 * faults - job.unread, "steps without a report")
         for step, loss in job.losses.items():
             self.assertAlmostEqual(loss, expected[step], delta=1e-9 * max(1, abs(expected[step])), msg=f"step {step}")

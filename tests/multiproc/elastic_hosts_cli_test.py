@@ -50,6 +50,23 @@ class ElasticHosts(ElasticHostsTest):
                 steps, _ = job.stop()
                 self.assert_as_one_process(job, steps)
 
+    def test_the_state_comes_from_the_replacements_host(self):
+        job = self.job()
+        job.until_step(STEPS_AFTER)
+        job.send(3, signal.SIGKILL)
+        job.until_ranks(4)
+        _, err = job.stop()
+        self.assertRegex(err, r"-2/1: has the state: [\d.]+ [KM]iB from its host, 0 B from others")
+
+    def test_else_it_comes_from_others(self):
+        job = Job(self, None, "-H", f"{self.name}-1:1,{self.name}-2:1", "--interface", f"{self.name}br,eth0",
+                  "--remote-shell", f"{self.on_host} {{host}}")
+        job.until_step(STEPS_AFTER)
+        job.send(1, signal.SIGKILL)
+        job.until_ranks(2)
+        _, err = job.stop()
+        self.assertRegex(err, r"-2/0: has the state: 0 B from its host, [\d.]+ [KM]iB from others")
+
     def test_a_host_is_lost(self):
         job = self.job()
         job.until_step(STEPS_AFTER)

@@ -34,15 +34,16 @@ Result<std::unique_ptr<EpochWorld>> EpochWorld::open(Options options) {
 
 Status EpochWorld::enter(const transport::Rendezvous& r) {
   STORMO_ASSIGN_OR_RETURN(SharedHealth health, begin(r.epoch));
-  auto made = join_epoch(r, options_.silence, health);
-  if (made.ok()) {
-    replace(*std::move(made), r.epoch, std::move(health));
-    return {};
-  }
+  auto made = make(r, std::move(health));
+  const Status entered = made.ok() ? enter(*std::move(made), r.epoch) : made.status();
   const std::lock_guard lock(mutex_);
   next_epoch_ = 0;
   next_health_.reset();
-  return made.status();
+  return entered;
+}
+
+Result<EpochGroup> EpochWorld::make(const transport::Rendezvous& r, SharedHealth health) const {
+  return join_epoch(r, options_.silence, std::move(health));
 }
 
 Result<EpochWorld::SharedHealth> EpochWorld::begin(Epoch epoch) {
@@ -53,19 +54,20 @@ Result<EpochWorld::SharedHealth> EpochWorld::begin(Epoch epoch) {
   return next_health_;
 }
 
-void EpochWorld::replace(EpochGroup made, Epoch epoch, SharedHealth health) {
-  EpochGroup before;
+Status EpochWorld::enter(EpochGroup made, Epoch epoch) {
+  STORMO_RETURN_IF_ERROR(made.health->status());
+  take_former();  // destroys it
   {
     const std::lock_guard lock(mutex_);
+    if (failed_epoch_ >= epoch) return failed_cause_;
     sent_before_ += group_->bytes_sent();
-    before = {std::exchange(group_, std::move(made.group)),
-              std::exchange(job_watch_, std::move(made.job_watch))};
-    health_ = std::move(health);
+    former_ = {.group = std::exchange(group_, std::move(made.group)),
+               .job_watch = std::exchange(job_watch_, std::move(made.job_watch)),
+               .health = std::exchange(health_, std::move(made.health))};
     epoch_ = epoch;
-    next_epoch_ = 0;
-    next_health_.reset();
   }
   group_->set_sink(sink_);
+  return {};
 }
 
 Epoch EpochWorld::epoch() const {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
@@ -27,8 +28,9 @@ namespace stormo::comm {
 /// Each process serves a Store as long as it has this object. The ranks of a group meet in that of
 /// its rank 0: nobody else is needed.
 ///
-/// enter() is called by the thread that runs the operations, while none is in progress, and no
-/// subgroup is left. fail_epoch(), fail() and status() may be called by any thread at any time.
+/// enter() and take_former() are called by the thread that runs the operations, while none is in
+/// progress, and no subgroup is left. make(), fail_epoch(), fail() and status() may be called by
+/// any thread at any time.
 class EpochWorld final : public Communicator {
  public:
   struct Options {
@@ -44,9 +46,18 @@ class EpochWorld final : public Communicator {
 
   /// Address of the Store of this process.
   transport::StoreAddress store() const { return server_->address(); }
-  /// Destroys the present group, which has failed or has ended, once that of epoch `r.epoch` is
-  /// there. `r.store` is that of its rank 0. Blocks at most for r.join_timeout.
+  /// Makes the group of epoch `r.epoch`, and enters it. `r.store` is that of its rank 0. Blocks at
+  /// most for r.join_timeout. The group before, which has failed or has ended, stays until
+  /// take_former() or the next enter(): others may still wait in it.
   Status enter(const transport::Rendezvous& r);
+  /// Enters a group that make() has made.
+  Status enter(EpochGroup made, Epoch epoch);
+  EpochGroup take_former() { return std::exchange(former_, {}); }
+  /// Makes a group beside the present one. `r.epoch` is the number under which its ranks meet, and
+  /// that of no epoch. Whoever makes `health` fail ends this at once. Blocks at most for
+  /// r.join_timeout.
+  Result<EpochGroup> make(const transport::Rendezvous& r,
+                          std::shared_ptr<transport::Health> health) const;
   Epoch epoch() const;
   /// Makes the group of `epoch` fail, the present one, or one that is being made or will be, and
   /// tells its other ranks. Blocks for a moment at most.
@@ -90,16 +101,16 @@ class EpochWorld final : public Communicator {
   EpochWorld(Options options, std::unique_ptr<transport::StoreServer> server,
              std::unique_ptr<Communicator> group);
   Result<SharedHealth> begin(Epoch epoch);
-  void replace(EpochGroup made, Epoch epoch, SharedHealth health);
 
   const Options options_;
   const std::unique_ptr<transport::StoreServer> server_;
+  EpochGroup former_;
   mutable std::mutex mutex_;  // of what any thread may call, against enter()
   std::unique_ptr<Communicator> group_;
   Epoch epoch_ = 0;
   std::shared_ptr<JobWatch> job_watch_;  // of group_; null: it is of this process alone
   SharedHealth health_;                  // of group_; null in epoch 0
-  Epoch next_epoch_ = 0;                 // of a group that is being made
+  Epoch next_epoch_ = 0;                 // of a group that enter() makes
   SharedHealth next_health_;
   Epoch failed_epoch_ = 0;  // the last one that was to fail, and why
   Status failed_cause_;

@@ -47,7 +47,7 @@ class Joining {
     store_silence_ = silence;
     health_ = std::move(health);
     STORMO_ASSIGN_OR_RETURN(auto group, run());
-    return EpochGroup{std::move(group), job_watch_};
+    return EpochGroup{std::move(group), job_watch_, health_};
   }
 
   Result<std::unique_ptr<Communicator>> run() {

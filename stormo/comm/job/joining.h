@@ -20,8 +20,9 @@ Result<std::unique_ptr<Communicator>> join_through(std::unique_ptr<TicketExchang
 
 /// A group of an EpochWorld.
 struct EpochGroup {
-  std::unique_ptr<Communicator> group;
-  std::shared_ptr<JobWatch> job_watch;  ///< null: this process is alone
+  std::unique_ptr<Communicator> group;             ///< null: there is none
+  std::shared_ptr<JobWatch> job_watch;             ///< null: this process is alone
+  std::shared_ptr<transport::Health> health = {};  ///< whoever makes it fail ends the group
 };
 /// join() where rank 0's process has a Store at r.store that outlives the group. Rank 0 counts as
 /// lost when it has not answered for `silence`. Whoever makes `health` fail ends the joining, and

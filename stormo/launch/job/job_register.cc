@@ -79,7 +79,8 @@ Result<Acceptor> make_acceptor(const std::string& packet, int control) {
   STORMO_ASSIGN_OR_RETURN(
       membership::AcceptorFile file,
       membership::AcceptorFile::create(
-          folder.path(), {.job = order.job, .index = order.index, .count = order.count}));
+          folder.path(), {.job = order.job, .index = order.index, .count = order.count},
+          membership::Crash::kEndsTheAcceptor));
   Acceptor out{.folder = std::move(folder)};
   STORMO_ASSIGN_OR_RETURN(out.server,
                           membership::RegisterServer::start(

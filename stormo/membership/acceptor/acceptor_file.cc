@@ -101,7 +101,8 @@ Status AcceptorFile::lock() {
       fmt::format("{} is in use by another acceptor; give each one a folder of its own", folder_));
 }
 
-Result<AcceptorFile> AcceptorFile::create(const std::string& folder, const AcceptorName& name) {
+Result<AcceptorFile> AcceptorFile::create(const std::string& folder, const AcceptorName& name,
+                                          Crash crash) {
   if (name.job.empty() || name.job.size() > kMaxJobBytes || name.index < 0 ||
       name.index >= name.count) {
     return invalid_argument(fmt::format("there is no {}", name.text()));
@@ -113,7 +114,7 @@ Result<AcceptorFile> AcceptorFile::create(const std::string& folder, const Accep
   } else if (errno != EEXIST) {
     return errno_error("create " + folder);
   }
-  AcceptorFile file(folder, name);
+  AcceptorFile file(folder, name, crash);
   STORMO_RETURN_IF_ERROR(file.lock());
   STORMO_ASSIGN_OR_RETURN(const auto before, read_file(folder + kFileName));
   if (before) {
@@ -126,7 +127,7 @@ Result<AcceptorFile> AcceptorFile::create(const std::string& folder, const Accep
 }
 
 Result<AcceptorFile> AcceptorFile::open(const std::string& folder, const AcceptorName& name) {
-  AcceptorFile file(folder, name);
+  AcceptorFile file(folder, name, Crash::kIsSurvived);
   STORMO_RETURN_IF_ERROR(file.lock());
   const std::string path = folder + kFileName;
   STORMO_ASSIGN_OR_RETURN(const auto bytes, read_file(path));
@@ -156,7 +157,7 @@ Status AcceptorFile::write_new(const std::string& path, const std::string& bytes
     if (n < 0) return errno_error("write " + path);
     done += static_cast<std::size_t>(n);
   }
-  return ::fsync(file.get()) == 0 ? ok_status() : errno_error("sync " + path);
+  return !syncs_ || ::fsync(file.get()) == 0 ? ok_status() : errno_error("sync " + path);
 }
 
 Status AcceptorFile::save(const protocol::AcceptorState& state) {
@@ -166,7 +167,7 @@ Status AcceptorFile::save(const protocol::AcceptorState& state) {
   const std::string path = folder_ + kFileName, fresh = path + ".new";
   STORMO_RETURN_IF_ERROR(write_new(fresh, bytes));
   if (::rename(fresh.c_str(), path.c_str()) != 0) return errno_error("replace " + path);
-  if (::fsync(lock_.get()) != 0) return errno_error("sync " + folder_);
+  if (syncs_ && ::fsync(lock_.get()) != 0) return errno_error("sync " + folder_);
   state_ = state;
   return {};
 }

@@ -1,9 +1,16 @@
-// From one epoch to the next: who goes on is decided by the register.
+// From one epoch to the next: who goes on is decided by the register. The group with which others
+// are let in is made before.
 #include <stormo/protocol/elastic/elastic_member.h>
 
 #include <algorithm>
 
 namespace stormo::protocol {
+namespace {
+
+/// In an epoch: a number of eight bits tells their groups apart.
+constexpr std::uint32_t kMostWishes = 255;
+
+}  // namespace
 
 void ElasticMember::read_register() {
   if (awaits_register_) return;
@@ -41,6 +48,8 @@ void ElasticMember::follow_record() {
   watch_.begin(record_);
   ready_since_.reset();
   has_group_ = changes_ = is_at_rest_ = false;
+  wish_ = {};
+  wishes_ = ready_group_ = 0;
   disagreements_ = 0;
   is_news_ = true;
   if (is_member(options_.me)) {
@@ -115,6 +124,7 @@ void ElasticMember::recover() {
     return pause("fewer than " + std::to_string(options_.min_ranks) + " members hear each other");
   }
   if (!is_its_turn(*chosen, *next)) return;
+  next->group = ready_group(*next);
   awaits_register_ = true;
   actions_.emplace_back(SwapRecord{std::move(*next)});
 }
@@ -146,9 +156,7 @@ std::optional<std::vector<Survivor>> ElasticMember::survivors() const {
   }
   for (const MemberStatus* candidate : watch_.outside()) {
     if (!may_join(*candidate)) continue;
-    all.push_back({.entry = {.id = candidate->from,
-                             .address = candidate->address,
-                             .shares = candidate->shares},
+    all.push_back({.entry = entry_of(*candidate),
                    .held = candidate->held,
                    .heard = candidate->heard,
                    .is_member = false});
@@ -203,6 +211,92 @@ bool ElasticMember::may_join(const MemberStatus& candidate) const {
   return candidate.standing == Standing::kOutside && !candidate.leaves &&
          candidate.plan_hash == record_.plan_hash &&
          losses_.may_return(candidate.from.identity, now_);
+}
+
+// All have to hear those that are let in, and they all. In an agreement a wish holds: others may
+// begin with its group then.
+void ElasticMember::wish() {
+  if (record_.members.front().id != options_.me) return;
+  const std::vector<const MemberStatus*> outside = watch_.outside();
+  if (outside.empty() && wish_.epoch == 0) return;
+  std::vector<ElasticEntry> members = record_.members;
+  for (const MemberStatus* candidate : outside) {
+    const auto hear_each_other = [&](const ElasticEntry& member) {
+      const MemberStatus* const status = watch_.status_of(member.id);
+      const bool is_heard = member.id == options_.me ||
+                            (status != nullptr && contains(status->heard, candidate->from));
+      return is_heard && contains(candidate->heard, member.id);
+    };
+    if (may_join(*candidate) && std::ranges::all_of(record_.members, hear_each_other)) {
+      insert_on_host(entry_of(*candidate), members);
+    }
+  }
+  if (members == (wish_.epoch == 0 ? record_.members : wish_.members)) return;
+  if (wishes_ == kMostWishes) return;
+  wish_ = {.epoch = record_.epoch + 1, .members = std::move(members), .group = ++wishes_};
+  wished_at_ = now_;
+  prepare();
+}
+
+void ElasticMember::hear_wish(const MemberStatus& status) {
+  const bool is_new = status.wish.epoch == record_.epoch + 1 && status.wish.group > wish_.group;
+  if (!is_new || status.from != record_.members.front().id) return;
+  wish_ = status.wish;
+  prepare();
+}
+
+// Nobody is let in as long as there is nobody.
+void ElasticMember::prepare() {
+  ready_group_ = 0;
+  is_news_ = true;
+  if (wish_.names(options_.me) && wish_.members.size() > record_.members.size()) {
+    actions_.emplace_back(PrepareGroup{wish_});
+  }
+}
+
+void ElasticMember::take(const GroupReady& ready) {
+  if (wish_.epoch != ready.epoch || wish_.group != ready.group) return;
+  ready_group_ = ready.group;
+  is_news_ = true;
+}
+
+bool ElasticMember::is_ready(const ElasticEntry& member) const {
+  if (member.id == options_.me) return ready_group_ == wish_.group;
+  const MemberStatus* const status = watch_.status_of(member.id);
+  return status != nullptr && status->epoch == record_.epoch && status->ready_group == wish_.group;
+}
+
+/// The next record says that all have agreed on this step: the outcome is on its way.
+bool ElasticMember::awaits_known_agreement() const {
+  return part_ == Part::kAgree && newer_->group != 0 && newer_->epoch == record_.epoch + 1 &&
+         newer_->base_step == held_.prepared_step;
+}
+
+/// The group that these members have made, as far as the one knows who has wished it; else 0.
+std::uint32_t ElasticMember::ready_group(const ElasticRecord& next) const {
+  const bool is_wished = wish_.epoch == next.epoch && wish_.members == next.members &&
+                         record_.members.front().id == options_.me;
+  const bool all = is_wished && std::ranges::all_of(next.members, [&](const ElasticEntry& member) {
+                     return is_ready(member);
+                   });
+  return all ? wish_.group : 0;
+}
+
+// All have prepared the step after which they change, so it is the base, whatever becomes of
+// anybody: nobody has to rest before the record is written. It is on its way while they update.
+void ElasticMember::write_wish(std::uint64_t step) {
+  const bool is_writer = mode_ == Mode::kRunning && held_.is_whole && !leaves_ && !awaits_register_;
+  if (!is_writer || ready_group(wish_) == 0) return;
+  ElasticRecord next = wish_;
+  next.base_step = step;
+  next.plan_hash = record_.plan_hash;
+  const bool all_are_whole = step > options_.healing.last_step(record_);
+  for (const ElasticEntry& member : record_.members) {
+    const std::string& identity = member.id.identity;
+    if (all_are_whole || record_.is_donor(identity)) next.donors.push_back(identity);
+  }
+  awaits_register_ = true;
+  actions_.emplace_back(SwapRecord{std::move(next)});
 }
 
 }  // namespace stormo::protocol

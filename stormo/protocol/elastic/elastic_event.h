@@ -46,6 +46,11 @@ struct PartFailed {
 struct GroupStarted {
   Epoch epoch = 0;
 };
+/// Of PrepareGroup: it can begin at once.
+struct GroupReady {
+  Epoch epoch = 0;
+  std::uint32_t group = 0;
+};
 /// Of RunStep: the whole reduced gradient is here, beside the parameters, which are unchanged.
 struct StepReduced {
   Epoch epoch = 0;
@@ -79,8 +84,8 @@ struct RegisterAnswer {
 };
 
 using ElasticInput = std::variant<ElasticTick, ElasticHeard, ProcessEnded, MainThread, StopAsked,
-                                  LeaveAsked, PartFailed, GroupStarted, StepReduced, StepAgreed,
-                                  UpdateApplied, StateHashed, RegisterAnswer>;
+                                  LeaveAsked, PartFailed, GroupStarted, GroupReady, StepReduced,
+                                  StepAgreed, UpdateApplied, StateHashed, RegisterAnswer>;
 
 /// To the present process of an identity. May be lost.
 struct SendMessage {
@@ -96,9 +101,15 @@ struct ReadRegister {};
 struct SwapRecord {
   ElasticRecord next;
 };
-/// Makes the group of the record's members. An older one is failed, and is destroyed.
+/// Makes the group of the record's members, or takes the one that was prepared. An older one is
+/// failed, and is destroyed.
 struct StartGroup {
   ElasticRecord record;
+};
+/// Beside all parts: makes a group of these members, which may be that of the next epoch. One that
+/// was prepared before is given up. Where it fails nothing is said.
+struct PrepareGroup {
+  ElasticRecord wish;
 };
 /// Forward, backward and reduction of one step.
 struct RunStep {
@@ -151,7 +162,7 @@ struct EndProcess {
 };
 
 using ElasticAction = std::variant<SendMessage, AbortPart, ReadRegister, SwapRecord, StartGroup,
-                                   RunStep, AgreeOn, ApplyUpdate, HashState, StepCommitted,
-                                   PauseMember, ResumeMember, EndMember, EndProcess>;
+                                   PrepareGroup, RunStep, AgreeOn, ApplyUpdate, HashState,
+                                   StepCommitted, PauseMember, ResumeMember, EndMember, EndProcess>;
 
 }  // namespace stormo::protocol

@@ -50,6 +50,7 @@ void ElasticMember::take(const MemberStatus& status) {
   is_news_ |= watch_.status_of(status.from) == nullptr;
   watch_.hear(status);
   if (!is_member(status.from)) return;
+  hear_wish(status);
   for (const MemberId& id : status.dead) {
     if (is_member(id) && id != options_.me) watch_.bury(id);
   }
@@ -82,13 +83,15 @@ void ElasticMember::take(const LeaveAsked&) {
 }
 
 void ElasticMember::advance() {
-  if (mode_ == Mode::kRunning && (newer_ || (!reaches_stop() && is_any_lost()))) halt();
+  const bool is_over = newer_ && !awaits_known_agreement();
+  if (mode_ == Mode::kRunning && (is_over || (!reaches_stop() && is_any_lost()))) halt();
   if (is_left_behind()) {
     mode_ = Mode::kEnded;
     actions_.emplace_back(EndProcess{"ends: the others go on without it, and its step " +
                                      std::to_string(held_.step + 1) + " does not come to an end"});
     return;
   }
+  if (mode_ == Mode::kRunning && part_ == Part::kStep) wish();
   if (mode_ == Mode::kRunning && part_ == Part::kNone) go_on();
   if (mode_ == Mode::kRecovering && part_ == Part::kNone) recover();
   if (mode_ == Mode::kOutside) {
@@ -139,7 +142,10 @@ MemberStatus ElasticMember::status() const {
                       .leaves = leaves_,
                       .stop_after = stop_after_,
                       .heard = watch_.heard(),
-                      .dead = watch_.dead()};
+                      .dead = watch_.dead(),
+                      .ready_group = ready_group_};
+  const bool is_first = mode_ == Mode::kRunning && record_.members.front().id == options_.me;
+  if (is_first) status.wish = wish_;
   if (mode_ == Mode::kOutside) {
     status.plan_hash = options_.plan_hash;
     status.address = options_.address;

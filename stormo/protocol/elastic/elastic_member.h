@@ -36,6 +36,9 @@ struct ElasticOptions {
   /// other one go first; and so does each member for those before it. Likewise it waits before the
   /// same members try again, if they have not done a step.
   Duration yield = std::chrono::milliseconds(500);
+  /// For the group with which others are let in. Who has not made it then makes it when they are
+  /// in.
+  Duration prepare = std::chrono::seconds(5);
   int max_disagreements = 3;  ///< in a row, on the gradients of one step
 };
 
@@ -92,6 +95,7 @@ class ElasticMember {
   // elastic_step.cc: the parts of a step
   void take(const PartFailed& failed);
   void take(const GroupStarted& started);
+  void take(const GroupReady& ready);
   void take(const StepReduced& reduced);
   void take(const StepAgreed& agreed);
   void take(const UpdateApplied& applied);
@@ -108,7 +112,16 @@ class ElasticMember {
   bool is_hash_due() const;
   bool reaches_stop() const { return stop_after_ != 0 && held_.step >= stop_after_; }
 
-  // elastic_epoch.cc: from one epoch to the next
+  // elastic_epoch.cc: the group of the next epoch is made before it begins
+  void wish();
+  void hear_wish(const MemberStatus& status);
+  void prepare();
+  bool is_ready(const ElasticEntry& member) const;
+  std::uint32_t ready_group(const ElasticRecord& next) const;
+  void write_wish(std::uint64_t step);
+  bool awaits_known_agreement() const;
+
+  // from one epoch to the next
   void take(const RegisterAnswer& answer);
   void learn(const ElasticRecord& record);
   void follow_record();
@@ -137,7 +150,11 @@ class ElasticMember {
   std::uint64_t stop_after_ = 0;
   bool stop_is_asked_ = false;
   bool leaves_ = false;
-  bool changes_ = false;  // all have agreed on another epoch after this step
+  bool changes_ = false;           // all have agreed on another epoch after this step
+  std::uint32_t wishes_ = 0;       // of this member in this epoch
+  ElasticRecord wish_{};           // the last one of this epoch; epoch 0: none
+  std::uint32_t ready_group_ = 0;  // its group, once it is there
+  TimePoint wished_at_{};
   int disagreements_ = 0;
   std::uint64_t progress_ = 0;
   bool is_waiting_ = false;

@@ -19,6 +19,10 @@ bool ElasticRecord::is_donor(std::string_view identity) const {
   return std::ranges::find(donors, identity) != donors.end();
 }
 
+std::string_view host_of(std::string_view identity) {
+  return identity.substr(0, identity.rfind('/'));
+}
+
 bool contains(std::span<const MemberId> ids, const MemberId& id) {
   return std::ranges::find(ids, id) != ids.end();
 }

@@ -38,6 +38,8 @@ struct ElasticRecord {
   std::uint64_t state_hash = 0;         ///< after base_step; 0: nobody has applied it yet
   std::uint64_t plan_hash = 0;          ///< of the step plan that all run
   std::vector<std::string> donors{};    ///< who has the state, or the gradients that lead to it
+  /// Which of the groups that its members have made before this epoch began; 0: they make one.
+  std::uint32_t group = 0;
   bool operator==(const ElasticRecord&) const = default;
 
   std::optional<std::size_t> rank_of(std::string_view identity) const;
@@ -82,7 +84,14 @@ struct MemberStatus {
   std::uint64_t plan_hash = 0;    ///< of a member outside
   std::string address{};          ///< likewise
   std::uint32_t shares = 1;       ///< likewise
+  /// Of the first member: members and group of the next epoch as it wishes it, or epoch 0. They
+  /// make that group while the present epoch goes on.
+  ElasticRecord wish{};
+  std::uint32_t ready_group = 0;  ///< the last one of these that this member has made; 0: none
 };
+
+/// Of a member: "a" for "a/0". Members of one host reach each other's memory.
+std::string_view host_of(std::string_view identity);
 
 /// What the register has, for members that do not know it yet.
 struct RecordNews {

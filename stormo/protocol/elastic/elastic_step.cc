@@ -42,6 +42,7 @@ void ElasticMember::take(const StepAgreed& agreed) {
     // its state was equal to the donors' before this step
     const bool is_compared = agreed.step == options_.healing.last_step(record_) + 1;
     held_.is_whole |= Healing::is_needed(record_) && is_compared;
+    if (agreed.changes && !agreed.stops) write_wish(agreed.step);
     watch_.note_step(watch_.own_time() - step_began_);
     part_ = Part::kUpdate;
     actions_.emplace_back(ApplyUpdate{.epoch = record_.epoch, .step = agreed.step});
@@ -147,19 +148,12 @@ void ElasticMember::close() {
   end(false, "done");
 }
 
-// Only the first member lets others in. All have to hear it, and it them.
+// Only the first member lets others in, when all have made the group with them.
 bool ElasticMember::wants_change() const {
   if (may_leave()) return true;
   if (record_.members.front().id != options_.me) return false;
-  return std::ranges::any_of(watch_.outside(), [&](const MemberStatus* candidate) {
-    return may_join(*candidate) &&
-           std::ranges::all_of(record_.members, [&](const ElasticEntry& member) {
-             const MemberStatus* const status = watch_.status_of(member.id);
-             const bool is_heard = member.id == options_.me ||
-                                   (status != nullptr && contains(status->heard, candidate->from));
-             return is_heard && contains(candidate->heard, member.id);
-           });
-  });
+  if (wish_.members.size() <= record_.members.size()) return false;
+  return ready_group(wish_) != 0 || now_ - wished_at_ >= options_.prepare;
 }
 
 // Else there would be an epoch after each step, and nobody would ever get the state.

@@ -26,13 +26,34 @@ SampleRange part_of(const SampleRange& batch, const ElasticRecord& record, std::
 
 std::uint64_t Healing::last_step(const ElasticRecord& record) const {
   if (!is_needed(record)) return record.base_step;
-  return record.base_step + (slices + slices_per_step - 1) / slices_per_step;
+  const std::uint32_t count = in_step(record);
+  return record.base_step + (slices + count - 1) / count;
 }
 
 SliceRange Healing::slices_of(const ElasticRecord& record, std::uint64_t step) const {
   if (!is_needed(record) || step <= record.base_step || step > last_step(record)) return {};
-  const auto before = static_cast<std::uint32_t>(step - record.base_step - 1) * slices_per_step;
-  return {.first = before, .count = std::min(slices_per_step, slices - before)};
+  const std::uint32_t count = in_step(record);
+  const auto before = static_cast<std::uint32_t>(step - record.base_step - 1) * count;
+  return {.first = before, .count = std::min(count, slices - before)};
+}
+
+bool Healing::is_near(const ElasticRecord& record) {
+  return std::ranges::all_of(record.members, [&](const ElasticEntry& member) {
+    const std::string_view host = host_of(member.id.identity);
+    return std::ranges::any_of(record.donors,
+                               [&](const std::string& d) { return host_of(d) == host; });
+  });
+}
+
+const std::string& Healing::donor_of(const ElasticRecord& record, std::uint32_t slice,
+                                     std::string_view receiver) {
+  const std::string_view host = host_of(receiver);
+  const auto is_near = [&](const std::string& donor) { return host_of(donor) == host; };
+  const auto near = static_cast<std::size_t>(std::ranges::count_if(record.donors, is_near));
+  if (near == 0) return record.donors[slice % record.donors.size()];
+  std::size_t left = slice % near;
+  return *std::ranges::find_if(
+      record.donors, [&](const std::string& donor) { return is_near(donor) && left-- == 0; });
 }
 
 }  // namespace stormo::protocol

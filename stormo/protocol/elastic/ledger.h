@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include <stormo/protocol/elastic/elastic_message.h>
 
@@ -32,25 +34,32 @@ struct SliceRange {
 
 /// How the state gets to members that have not got it. It is cut into `slices`. While donors train
 /// on, each step n carries the next ones as they were after step n - 1; whoever has received them
-/// applies the reduced gradients of step n to them, as all members do. Both numbers are at least 1.
+/// applies the reduced gradients of step n to them, as all members do. The numbers are at least 1.
 struct Healing {
   std::uint32_t slices = 1;
-  std::uint32_t slices_per_step = 1;
+  std::uint32_t slices_per_step = 1;       ///< where some of them go from host to host
+  std::uint32_t near_slices_per_step = 1;  ///< where all of them stay on their host
 
   static bool is_needed(const ElasticRecord& record) {
     return record.donors.size() < record.members.size();
   }
+  /// Whether each member that has not got the state has a donor on its host.
+  static bool is_near(const ElasticRecord& record);
   /// The step after which everything has arrived; base_step if nothing is missing.
   std::uint64_t last_step(const ElasticRecord& record) const;
   SliceRange slices_of(const ElasticRecord& record, std::uint64_t step) const;
-  /// Who sends a slice: the donors take turns. An index into donors.
-  static std::size_t donor_of(const ElasticRecord& record, std::uint32_t slice) {
-    return slice % record.donors.size();
-  }
+  /// Who sends a slice to `receiver`: the donors on its host take turns; if there are none, all do.
+  static const std::string& donor_of(const ElasticRecord& record, std::uint32_t slice,
+                                     std::string_view receiver);
   /// Whether members that are no donors still compute nothing in this step: also in the first one
   /// after all has arrived, because it is committed only if their states are equal to the donors'.
   bool is_healing(const ElasticRecord& record, std::uint64_t step) const {
     return is_needed(record) && step <= last_step(record) + 1;
+  }
+
+ private:
+  std::uint32_t in_step(const ElasticRecord& record) const {
+    return is_near(record) ? near_slices_per_step : slices_per_step;
   }
 };
 

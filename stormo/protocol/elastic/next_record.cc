@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 
 namespace stormo::protocol {
 namespace {
@@ -36,20 +35,18 @@ bool has_prepared(const HeldState& held, std::uint64_t step, std::uint64_t hash)
          held.prepared_hash == hash;
 }
 
-std::string_view host_of(const ElasticEntry& entry) {
-  const std::string_view identity = entry.id.identity;
-  return identity.substr(0, identity.rfind('/'));
+}  // namespace
+
+ElasticEntry entry_of(const MemberStatus& candidate) {
+  return {.id = candidate.from, .address = candidate.address, .shares = candidate.shares};
 }
 
-/// Behind the last one of its host: ranks are numbered host by host.
-void insert(const ElasticEntry& entry, std::vector<ElasticEntry>& members) {
+void insert_on_host(const ElasticEntry& entry, std::vector<ElasticEntry>& members) {
   const auto last = std::find_if(members.rbegin(), members.rend(), [&](const ElasticEntry& m) {
-    return host_of(m) == host_of(entry);
+    return host_of(m.id.identity) == host_of(entry.id.identity);
   });
   members.insert(last == members.rend() ? members.end() : last.base(), entry);
 }
-
-}  // namespace
 
 std::vector<std::size_t> mutual_set(std::span<const Survivor> all) {
   std::vector<std::ptrdiff_t> links(all.size());
@@ -122,7 +119,7 @@ std::optional<ElasticRecord> next_record(const ElasticRecord& present,
                      .plan_hash = present.plan_hash};
   for (std::size_t i = 0; i < survivors.size(); ++i) {
     if (survivors[i].leaves && others_have_it && is_complete) continue;
-    insert(survivors[i].entry, next.members);
+    insert_on_host(survivors[i].entry, next.members);
     if (base->holds[i]) next.donors.push_back(survivors[i].entry.id.identity);
   }
   return next;

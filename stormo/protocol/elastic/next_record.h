@@ -18,6 +18,11 @@ struct Survivor {
   bool is_member = true;  ///< of the present epoch
 };
 
+/// Of somebody outside, as it says.
+ElasticEntry entry_of(const MemberStatus& candidate);
+/// Behind the last one of its host: ranks are numbered host by host.
+void insert_on_host(const ElasticEntry& entry, std::vector<ElasticEntry>& members);
+
 /// Those that hear each other, by index, in the order of `all`: a large set, found greedily.
 /// Members are preferred to those outside, and whoever hears and is heard by more. Whether two
 /// outside hear each other is not known yet.

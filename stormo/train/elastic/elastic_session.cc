@@ -54,8 +54,10 @@ Result<transport::StoreAddress> store_of_rank_0(transport::StoreClient& launcher
   return found.status().within("rank 0 has not begun; did it start?");
 }
 
-std::string_view host_of(std::string_view identity) {
-  return identity.substr(0, identity.rfind('/'));
+/// As what a group meets that is made before its epoch: no epoch has this number.
+Epoch meeting_of(const protocol::ElasticRecord& wish) {
+  constexpr Epoch kBefore = Epoch{1} << 31;
+  return kBefore | wish.epoch << 8 | wish.group;
 }
 
 /// Of all ranks. `own`: identity and address of this one. A collective.
@@ -111,7 +113,9 @@ Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place) {
 ElasticSession::ElasticSession(comm::EpochWorld& world, ElasticPlace place, Outside outside)
     : world_(world), place_(std::move(place)), outside_(std::move(outside)) {}
 
-ElasticSession::~ElasticSession() = default;
+ElasticSession::~ElasticSession() {
+  if (next_) next_->end();
+}
 
 bool ElasticSession::replays() const { return is_membership_log(place_.register_address); }
 
@@ -127,6 +131,7 @@ Status ElasticSession::open(const Terms& terms) {
                                   .min_ranks = place_.min_ranks,
                                   .healing = terms.healing};
   healing_ = terms.healing;
+  make_next_group();
   if (replays()) return open_replay(terms, std::move(member));
   membership::ElasticDriver::Options options{.job = place_.job,
                                              .me = me,
@@ -140,6 +145,7 @@ Status ElasticSession::open(const Terms& terms) {
                                 {.job = place_.job, .secret = place.secret, .password = {}}));
   options.abort = [this](Epoch epoch) { abort(epoch); };
   options.end_process = [] { std::_Exit(1); };
+  options.prepare = [this](const protocol::ElasticRecord& wish) { next_->prepare(wish); };
   options.say = outside_.say;
   STORMO_ASSIGN_OR_RETURN(driver_, membership::ElasticDriver::open(std::move(options)));
   if (!joins_later()) {
@@ -182,12 +188,26 @@ Status ElasticSession::open_replay(const Terms& terms, protocol::ElasticOptions 
   return {};
 }
 
+void ElasticSession::make_next_group() {
+  next_ = std::make_unique<NextGroup>(NextGroup::Calls{
+      .join =
+          [this](const protocol::ElasticRecord& wish, std::shared_ptr<transport::Health> health) {
+            transport::Rendezvous r = place_in(wish);
+            r.epoch = meeting_of(wish);
+            return world_.make(r, std::move(health));
+          },
+      .ready =
+          [this](const protocol::ElasticRecord& wish) {
+            tell(protocol::GroupReady{.epoch = wish.epoch, .group = wish.group});
+          }});
+}
+
 Rank ElasticSession::rank_of(std::string_view identity) const {
   return static_cast<Rank>(*record_.rank_of(identity));
 }
 
 // Members of a host are neighbours in a record. They meet in the Store of the first one.
-Status ElasticSession::join(const protocol::ElasticRecord& record) {
+transport::Rendezvous ElasticSession::place_in(const protocol::ElasticRecord& record) const {
   transport::Rendezvous r = place_.place;
   const std::string me = place_.identity();
   const std::vector<protocol::ElasticEntry>& all = record.members;
@@ -197,9 +217,9 @@ Status ElasticSession::join(const protocol::ElasticRecord& record) {
   r.join_timeout = std::min(r.join_timeout, kJoinTime);
   r.cross_rank = r.cross_size = r.local_rank = r.local_size = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::string_view host = host_of(all[i].id.identity);
-    if (i == 0 || host != host_of(all[i - 1].id.identity)) ++r.cross_size;
-    if (host != host_of(me)) continue;
+    const std::string_view host = protocol::host_of(all[i].id.identity);
+    if (i == 0 || host != protocol::host_of(all[i - 1].id.identity)) ++r.cross_size;
+    if (host != protocol::host_of(me)) continue;
     if (all[i].id.identity == me) {
       r.local_rank = r.local_size;
       r.cross_rank = r.cross_size - 1;
@@ -208,11 +228,20 @@ Status ElasticSession::join(const protocol::ElasticRecord& record) {
   }
   r.store = {membership::parse_member_address(all.front().address).store};
   if (r.size == 1) r.store = {};
-  return world_.enter(r);
+  return r;
+}
+
+Status ElasticSession::enter_group(const protocol::ElasticRecord& record) {
+  NextGroup::Group ready = next_->take(record);
+  forget_former_group();
+  if (ready.group) return world_.enter(std::move(ready), record.epoch);
+  if (record.group == 0) return world_.enter(place_in(record));
+  return {Code::kCancelled, "the group that was made before the epoch is not there"};
 }
 
 void ElasticSession::abort(Epoch epoch) {
   const Status cause(Code::kCancelled, fmt::format("epoch {} is over: a member was lost", epoch));
+  next_->give_up(epoch);
   world_.fail_epoch(epoch, cause);
 }
 
@@ -256,7 +285,7 @@ Status ElasticSession::enter() {
     if (const auto* start = std::get_if<protocol::StartGroup>(&order)) {
       const Epoch epoch = start->record.epoch;
       record_ = start->record;
-      if (join(start->record).ok()) break;
+      if (enter_group(start->record).ok()) break;
       tell(protocol::PartFailed{.epoch = epoch});
     } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {
       if (!kept.optimizer)

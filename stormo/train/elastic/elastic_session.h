@@ -15,6 +15,7 @@
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/comm/job/epoch_world.h>
 #include <stormo/membership/elastic_driver.h>
+#include <stormo/train/elastic/next_group.h>
 #include <stormo/train/evaluation/best_score.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/transport/store/rendezvous.h>
@@ -81,12 +82,16 @@ class ElasticSession {
   bool joins_later() const { return place_.joins_later(); }
   /// Its epochs are those of a log, see replay_membership().
   bool replays() const;
+  /// That the launcher has started first.
+  int first_ranks() const { return place_.place.size; }
 
   void tell(const protocol::ElasticInput& input) { driver_->tell(input); }
   /// What signals have asked for since.
   void tell_wishes();
   /// Blocks. A signal that asks for the end of the run is told meanwhile.
   Order next();
+  /// A line for people.
+  void say(const std::string& text) const { outside_.say(text); }
   void unread(Order order) { driver_->unread(std::move(order)); }
   void note_progress(bool waits) {
     if (driver_) driver_->note_progress(waits);
@@ -97,6 +102,8 @@ class ElasticSession {
   bool is_healing(std::uint64_t step) const { return healing_.is_healing(record_, step); }
   /// The record of the group that world() is.
   const protocol::ElasticRecord& record() const { return record_; }
+  /// Of this process, in records.
+  std::string identity() const { return place_.identity(); }
   /// Rank of a member in it.
   Rank rank_of(std::string_view identity) const;
   bool is_donor() const { return record_.is_donor(place_.identity()); }
@@ -114,6 +121,8 @@ class ElasticSession {
   Status enter_first();
   /// Blocks until this process is in the group of an epoch. A failure: there will be none.
   Status enter();
+  /// All members are in the present group: nobody waits in the one before it any more.
+  void forget_former_group() { next_->discard(world_.take_former()); }
   /// The run in this epoch can begin.
   void started();
 
@@ -124,7 +133,9 @@ class ElasticSession {
  private:
   Status open_replay(const Terms& terms, protocol::ElasticOptions member);
   Result<Order> wait_for_order();
-  Status join(const protocol::ElasticRecord& record);
+  void make_next_group();
+  transport::Rendezvous place_in(const protocol::ElasticRecord& record) const;
+  Status enter_group(const protocol::ElasticRecord& record);
   void abort(Epoch epoch);
 
   comm::EpochWorld& world_;
@@ -135,7 +146,8 @@ class ElasticSession {
   bool was_member_ = false;
   bool left_ = false;
   bool left_job_ = false;
-  std::unique_ptr<transport::StoreClient> launcher_;   // its Store, in a replay
+  std::unique_ptr<transport::StoreClient> launcher_;  // its Store, in a replay
+  std::unique_ptr<NextGroup> next_;  // ended before the driver is destroyed, which calls it
   std::unique_ptr<membership::ElasticDriver> driver_;  // last: its threads use the others
 };
 

@@ -44,16 +44,17 @@ TrainingState::TrainingState(Optimizer& optimizer)
   const bool whole = optim::needs_norms(optimizer_.options().kind);
   // tensors of a parameter have as many elements, of one type: so as many blocks
   const FusedOptimizer::Values values = optimizer_.values();
+  tensors_ = values.slots.size() + 1;
   std::size_t first = 0;
   for (const torch::Tensor& weights : values.weights) {
     const std::size_t blocks = StateBlocks::count(weights);
     for (std::size_t b = 0; b < blocks; ++b) {
       if (b == 0 || !whole) slices_.emplace_back();
-      for (std::size_t tensor = 0; tensor <= values.slots.size(); ++tensor) {
+      for (std::size_t tensor = 0; tensor < tensors_; ++tensor) {
         slices_.back().push_back(first + tensor * blocks + b);
       }
     }
-    first += blocks * (values.slots.size() + 1);
+    first += blocks * tensors_;
   }
 }
 

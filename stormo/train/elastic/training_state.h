@@ -23,6 +23,8 @@ class TrainingState {
   /// alone.
   std::size_t slices() const { return slices_.size(); }
   std::size_t bytes(std::size_t slice) const;
+  /// For each element: its weight, and the slots of the optimizer.
+  std::size_t tensors() const { return tensors_; }
   /// Copies a slice to or from host memory.
   void read(std::size_t slice, std::byte* to) const;
   void write(std::size_t slice, const std::byte* from);
@@ -36,6 +38,7 @@ class TrainingState {
  private:
   FusedOptimizer& optimizer_;
   StateBlocks blocks_;
+  std::size_t tensors_ = 1;
   std::vector<std::vector<std::size_t>> slices_;  // blocks of each
 };
 

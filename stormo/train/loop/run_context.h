@@ -19,7 +19,6 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/server/message/run_terms.h>
 #include <stormo/train/checkpoint/run_state.h>
-#include <stormo/train/elastic/elastic_session.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/evaluation/evaluate.h>
 #include <stormo/train/loop/stop_signal.h>
@@ -30,6 +29,8 @@
 #include <stormo/train/task.h>
 
 namespace stormo::train {
+
+class ElasticSession;
 
 /// What a worker of server processes leaves to the first one, until it may have to do it itself.
 struct LeftToTheFirst {

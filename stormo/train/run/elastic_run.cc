@@ -5,11 +5,13 @@
 #include <csignal>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <variant>
 
 #include <fmt/format.h>
 
+#include <stormo/base/units.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/elastic/membership_log.h>
 #include <stormo/train/failure.h>
@@ -37,6 +39,20 @@ std::array<std::int64_t, 2> compared(std::uint64_t hash) {
 
 bool differ(std::int64_t most, std::int64_t most_of_rest) {
   return (most != 0 || most_of_rest != 0) && most != kMost - most_of_rest;
+}
+
+/// A state is its tensors times the gradients. From host to host a step carries a fifth of what its
+/// gradients have, so it is at most about a fifth longer, whatever the line can do. Inside of a
+/// host it carries as much as them.
+protocol::Healing healing_of(const TrainingState& state) {
+  constexpr std::size_t kPartOfGradients = 5;
+  const auto slices = std::max<std::size_t>(1, state.slices());
+  const auto in_each_of = [&](std::size_t steps) {
+    return static_cast<std::uint32_t>((slices + steps - 1) / steps);
+  };
+  return {.slices = static_cast<std::uint32_t>(slices),
+          .slices_per_step = in_each_of(kPartOfGradients * state.tensors()),
+          .near_slices_per_step = in_each_of(state.tensors())};
 }
 
 }  // namespace
@@ -104,7 +120,7 @@ Status ElasticRun::open_session() {
   kept.step = run_.state.step;
   kept.samples = run_.state.samples;
   STORMO_RETURN_IF_ERROR(
-      session_.open(elastic_terms(run_.setup, state().slices(), run_.state.step, run_.steps)));
+      session_.open(elastic_terms(run_.setup, state(), run_.state.step, run_.steps)));
   return session_.enter_first();
 }
 
@@ -214,7 +230,8 @@ Status ElasticRun::try_step(const protocol::RunStep& order) {
   session_.note_progress(/*waits=*/false);
   STORMO_RETURN_IF_ERROR(divide_samples(order));
   exchange_slices(order);
-  return train_one_step().within(section);
+  STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+  return ends_epoch_ ? close_epoch() : Status();
 }
 
 // A failure of the group ends the epoch for this rank, and nothing else.
@@ -226,6 +243,7 @@ Status ElasticRun::after_failure(const Status& failure) {
     // committed and updated: what failed came behind it
     end_unknown_step();
     session_.kept.meets = true;
+    if (ends_epoch_) session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
   } else {
     gives_up_ = true;
   }
@@ -246,24 +264,28 @@ Status ElasticRun::apply_held(const protocol::ApplyUpdate& order) {
 // As they were after the step before. They travel beside the step's own collectives.
 void ElasticRun::exchange_slices(const protocol::RunStep& order) {
   const protocol::ElasticRecord& record = session_.record();
+  const Rank me = run_.world.rank();
+  const auto donor = [&](std::uint32_t slice, std::string_view receiver) {
+    return session_.rank_of(protocol::Healing::donor_of(record, slice, receiver));
+  };
   slice_bytes_.clear();
   for (std::uint32_t s = 0; s < order.slices.count; ++s) {
     const std::uint32_t slice = order.slices.first + s;
-    const std::string& donor = record.donors[protocol::Healing::donor_of(record, slice)];
-    const Rank from = session_.rank_of(donor);
-    if (order.receives || from == run_.world.rank()) {
-      std::vector<std::byte>& bytes = slice_bytes_.emplace_back(state().bytes(slice));
-      const comm::Buffer data{bytes.data(), std::ssize(bytes), DType::kUInt8};
-      if (order.receives) {
-        slices_.push_back(run_.world.recv_async(data, from, kSliceTag));
-        continue;
-      }
-      state().read(slice, bytes.data());
-      for (const protocol::ElasticEntry& m : record.members) {
-        if (record.is_donor(m.id.identity)) continue;
-        slices_.push_back(run_.world.send_async(data, session_.rank_of(m.id.identity), kSliceTag));
-      }
+    std::vector<Rank> to;  // from this rank
+    for (const protocol::ElasticEntry& m : record.members) {
+      const bool is_receiver = !record.is_donor(m.id.identity);
+      if (is_receiver && donor(slice, m.id.identity) == me)
+        to.push_back(session_.rank_of(m.id.identity));
     }
+    if (!order.receives && to.empty()) continue;
+    std::vector<std::byte>& bytes = slice_bytes_.emplace_back(state().bytes(slice));
+    const comm::Buffer data{bytes.data(), std::ssize(bytes), DType::kUInt8};
+    if (order.receives) {
+      slices_.push_back(run_.world.recv_async(data, donor(slice, session_.identity()), kSliceTag));
+      continue;
+    }
+    state().read(slice, bytes.data());
+    for (const Rank rank : to) slices_.push_back(run_.world.send_async(data, rank, kSliceTag));
   }
 }
 
@@ -275,10 +297,19 @@ Status ElasticRun::finish_slices() {
   }
   STORMO_RETURN_IF_ERROR(all);
   if (!order_.receives) return {};
-  for (std::uint32_t s = 0; s < order_.slices.count; ++s) {
-    state().write(order_.slices.first + s, slice_bytes_[s].data());
+  const std::string me = session_.identity();
+  const std::uint32_t end = order_.slices.first + order_.slices.count;
+  for (std::uint32_t slice = order_.slices.first; slice < end; ++slice) {
+    const std::vector<std::byte>& bytes = slice_bytes_[slice - order_.slices.first];
+    state().write(slice, bytes.data());
+    const std::string& donor = protocol::Healing::donor_of(session_.record(), slice, me);
+    const bool is_near = protocol::host_of(donor) == protocol::host_of(me);
+    (is_near ? from_host_ : from_others_) += bytes.size();
   }
   state().finish();
+  if (end < state().slices()) return {};
+  session_.say(fmt::format("has the state: {} from its host, {} from others",
+                           format_bytes(from_host_), format_bytes(from_others_)));
   return {};
 }
 
@@ -286,6 +317,7 @@ Status ElasticRun::finish_slices() {
 Status ElasticRun::commit() {
   session_.note_progress(/*waits=*/true);
   STORMO_RETURN_IF_ERROR(finish_slices());
+  session_.forget_former_group();
   session_.tell_wishes();
   session_.tell(protocol::StepReduced{
       .epoch = order_.epoch,
@@ -296,6 +328,7 @@ Status ElasticRun::commit() {
   if (agree != nullptr) {
     STORMO_ASSIGN_OR_RETURN(protocol::StepAgreed agreed, compare(*agree));
     session_.tell(agreed);
+    is_over_soon_ = agreed.stops;
     ends_epoch_ = agreed.changes || agreed.stops;
     next = session_.next();
     if (std::holds_alternative<protocol::ApplyUpdate>(next)) {
@@ -324,17 +357,21 @@ Result<protocol::StepAgreed> ElasticRun::compare(const protocol::AgreeOn& order)
                               .changes = most[5] != 0};
 }
 
-// The update is done, whatever becomes of this. Where the epoch ends with this step a member says
-// so when it has the losses: then nobody leaves the group in which others still wait for them.
+// The update is done, whatever becomes of this.
 Status ElasticRun::agree(const StepOutcome& mine) {
-  const auto tell = [this] { session_.tell(protocol::UpdateApplied{.epoch = order_.epoch}); };
-  if (!ends_epoch_) tell();
-  const Status agreed = LockStepRun::agree(mine);
-  if (ends_epoch_) tell();
-  STORMO_RETURN_IF_ERROR(agreed);
+  if (!ends_epoch_) session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
+  STORMO_RETURN_IF_ERROR(LockStepRun::agree(mine));
   session_.kept.meets = true;
   is_updating_ = false;
   return {};
+}
+
+// Where the epoch ends with this step a member says that it has updated when it has reported it,
+// for which others may need it in this group.
+Status ElasticRun::close_epoch() {
+  const Status shown = is_over_soon_ ? Status() : progress_.show(/*agreed=*/true);
+  session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
+  return shown;
 }
 
 TrainingState& ElasticRun::state() {
@@ -342,19 +379,15 @@ TrainingState& ElasticRun::state() {
   return *blocks_;
 }
 
-ElasticSession::Terms elastic_terms(const RunSetup& setup, std::size_t slices, std::int64_t step,
-                                    std::int64_t last_step) {
-  constexpr std::size_t kHealingSteps = 8;  // that the state is sent in, if it is large
-  constexpr std::size_t kFewSlices = 16;    // of up to 768 KiB with adam
+ElasticSession::Terms elastic_terms(const RunSetup& setup, const TrainingState& state,
+                                    std::int64_t step, std::int64_t last_step) {
   std::vector<comm::Fact> facts = run_facts(setup);
   std::erase_if(facts, [](const comm::Fact& f) { return f.field == "step plan"; });
-  const std::size_t in_step = std::max(kFewSlices, (slices + kHealingSteps - 1) / kHealingSteps);
   return {.plan_hash = hash_of(facts),
           .step = count_of(step),
           .last_step = count_of(last_step),
           .global_batch = count_of(setup.options.global_batch),
-          .healing = {.slices = static_cast<std::uint32_t>(std::max<std::size_t>(1, slices)),
-                      .slices_per_step = static_cast<std::uint32_t>(in_step)}};
+          .healing = healing_of(state)};
 }
 
 }  // namespace stormo::train

@@ -40,6 +40,7 @@ class ElasticRun final : public LockStepRun {
   Status try_step(const protocol::RunStep& order);
   Status after_failure(const Status& failure);
   Status apply_held(const protocol::ApplyUpdate& order);
+  Status close_epoch();
   Status end();
   Status divide_samples(const protocol::RunStep& order);
   Status divide_shards(const std::vector<bool>& computes);
@@ -53,18 +54,20 @@ class ElasticRun final : public LockStepRun {
   std::optional<TrainingState> blocks_;  // made when it is needed
   std::vector<std::vector<std::byte>> slice_bytes_;
   std::vector<comm::Work> slices_;  // under way in this step, from or to slice_bytes_
-  std::optional<bool> healing_;     // how samples are divided
-  bool computes_ = true;            // this rank has some
-  bool is_updating_ = false;        // the commit has passed, its update is not told yet
-  bool ends_epoch_ = false;         // with this step, as all have agreed
-  bool is_ordered_ = false;         // another order is there: the step is given up
-  bool gives_up_ = false;           // a step was given up: the Runner has to be made again
+  std::uint64_t from_host_ = 0, from_others_ = 0;  // bytes of slices that this rank has received
+  std::optional<bool> healing_;                    // how samples are divided
+  bool computes_ = true;                           // this rank has some
+  bool is_updating_ = false;   // the commit has passed, its update is not told yet
+  bool ends_epoch_ = false;    // with this step, as all have agreed
+  bool is_over_soon_ = false;  // likewise: the job is
+  bool is_ordered_ = false;    // another order is there: the step is given up
+  bool gives_up_ = false;      // a step was given up: the Runner has to be made again
   bool is_over_ = false;
 };
 
-/// What members of a job have in common that has this setup, a state of so many slices, and these
-/// steps.
-ElasticSession::Terms elastic_terms(const RunSetup& setup, std::size_t slices, std::int64_t step,
-                                    std::int64_t last_step);
+/// What members of a job have in common that has this setup, a state that is cut like this one, and
+/// these steps.
+ElasticSession::Terms elastic_terms(const RunSetup& setup, const TrainingState& state,
+                                    std::int64_t step, std::int64_t last_step);
 
 }  // namespace stormo::train

@@ -1,6 +1,8 @@
 #include <stormo/train/run/trainer.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include <stormo/protocol/rolling_check.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/host_staging.h>
+#include <stormo/train/autograd/precision.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/loop/run_facts.h>
 #include <stormo/train/loop/stop_signal.h>
@@ -116,6 +119,26 @@ void leave_to_the_first(RunSetup& setup) {
   setup.observer = nullptr;
 }
 
+/// The first pass of a process takes longer than later ones. Who joins others does it before, so
+/// that nobody waits for it.
+void warm_up(const RunSetup& setup) {
+  constexpr std::int64_t kLeast = 2;  // of which a batch norm knows a variance
+  const std::int64_t part =
+      setup.options.global_batch / setup.elastic->first_ranks() / setup.options.micro_batches;
+  std::vector<std::int64_t> some(
+      static_cast<std::size_t>(std::min(setup.train->size(), std::max(kLeast, part))));
+  std::iota(some.begin(), some.end(), 0);
+  const data::Batch batch = setup.train->get(some, /*epoch=*/0);
+  setup.task.module->train();
+  std::optional<Autocast> autocast;
+  if (setup.task.autocast) autocast.emplace(torch::kCPU, *setup.task.autocast);
+  torch::Tensor output = setup.task.forward(batch.input);
+  if (autocast) output = output.to(torch::kFloat32);  // for the loss
+  autocast.reset();
+  setup.task.loss(output, batch.target).backward();
+  setup.task.module->zero_grad();
+}
+
 std::unique_ptr<comm::Communicator> staging_of(comm::Communicator& world, const Task& task) {
   const torch::Device device = device_of(*task.module);
   return device.is_cpu() ? nullptr : std::make_unique<tensor::HostStaging>(world, device);
@@ -216,9 +239,10 @@ Result<observe::EndRecord> Trainer::State::run_epochs() {
   if (session.joins_later()) {
     std::unique_ptr<Optimizer> optimizer =
         make_optimizer(setup.options.optimizer, trainable_parameters(*setup.task.module));
-    const std::size_t slices = TrainingState(*optimizer).slices();
+    const TrainingState state(*optimizer);
+    warm_up(setup);
     session.kept.optimizer = std::move(optimizer);
-    STORMO_RETURN_IF_ERROR(session.open(elastic_terms(setup, slices, 0, 0)));
+    STORMO_RETURN_IF_ERROR(session.open(elastic_terms(setup, state, 0, 0)));
     STORMO_RETURN_IF_ERROR(enter_epoch());
   }
   for (;;) {

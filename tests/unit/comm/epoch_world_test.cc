@@ -170,5 +170,66 @@ TEST(EpochWorld, AnEpochThatIsOverBeforeItBeginsIsNotEntered) {
   EXPECT_EQ(all[1].enter(all.place(3, {0, 1}, 1)).code(), Code::kCancelled);
 }
 
+/// All of `members` make a group beside their present ones.
+std::vector<Result<EpochGroup>> make(Members& all, const std::vector<std::size_t>& members) {
+  constexpr Epoch kMeeting = 1000;
+  std::vector<Result<EpochGroup>> made(members.size(), Status(Code::kCancelled, "not begun"));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    threads.emplace_back([&, i] {
+      made[i] = all[members[i]].make(all.place(kMeeting, members, i),
+                                     std::make_shared<transport::Health>());
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return made;
+}
+
+TEST(EpochWorld, AGroupThatWasMadeBesideThePresentOneIsEntered) {
+  Members all(3);
+  expect_ok(all.enter(1, {0, 1}));
+  std::thread others([&] { expect_sum(all, {0, 1}); });
+  auto made = make(all, {0, 1, 2});
+  others.join();
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    ASSERT_TRUE(made[i].ok()) << made[i].status().to_string();
+    EXPECT_TRUE(all[i].enter(*std::move(made[i]), 2).ok());
+  }
+  expect_sum(all, {0, 1, 2});
+  EXPECT_EQ(all[2].epoch(), 2u);
+  // who has gone on does not end the group of others that have not
+  EpochGroup former = all[0].take_former();
+  EXPECT_EQ(former.group->size(), 2);
+  EXPECT_TRUE(former.group->status().ok());
+  former = {};
+  EXPECT_TRUE(all[0].status().ok());
+}
+
+TEST(EpochWorld, AGroupThatWasMadeBeforeFailsWithItsEpoch) {
+  Members all(2);
+  auto made = make(all, {0, 1});
+  ASSERT_TRUE(made[0].ok() && made[1].ok());
+  EXPECT_TRUE(all[0].enter(*std::move(made[0]), 2).ok());
+  std::thread waits([&] {
+    std::vector<double> one = {1};
+    EXPECT_FALSE(all[0].all_reduce(std::span<double>(one), ReduceOp::kSum).ok());
+  });
+  all[1].fail_epoch(2, kOver);  // before it is entered
+  EXPECT_EQ(all[1].enter(*std::move(made[1]), 2).code(), Code::kCancelled);
+  waits.join();
+}
+
+TEST(EpochWorld, WhoMakesAGroupBesideStopsWithItsHealth) {
+  Members all(2);
+  const auto health = std::make_shared<transport::Health>();
+  const transport::Rendezvous place = all.place(1000, {0, 1}, 0);  // rank 1 never comes
+  std::thread waits(
+      [&] { EXPECT_EQ(all[0].make(place, health).status().code(), Code::kCancelled); });
+  all.await_records(1000, {0});
+  health->fail(kOver);
+  waits.join();
+  EXPECT_TRUE(all[0].status().ok());
+}
+
 }  // namespace
 }  // namespace stormo::comm

@@ -12,24 +12,27 @@ Result<T> decoded(const T& value) {
   return transport::decode<T>(kElasticProtocol, encode(value));
 }
 
-const MemberStatus kStatus{.from = {"a/0", 3},
-                           .epoch = 7,
-                           .standing = Standing::kResting,
-                           .held = {.step = 10,
-                                    .is_whole = true,
-                                    .state_hash = 11,
-                                    .gradient_hash = 12,
-                                    .prepared_step = 11,
-                                    .prepared_hash = 13},
-                           .progress = 14,
-                           .is_waiting = true,
-                           .leaves = true,
-                           .stop_after = 15,
-                           .heard = {{"b/0", 1}, {"b/1", 2}},
-                           .dead = {{"c/0", 9}},
-                           .plan_hash = 16,
-                           .address = "10.0.0.1:4000",
-                           .shares = 2};
+const MemberStatus kStatus{
+    .from = {"a/0", 3},
+    .epoch = 7,
+    .standing = Standing::kResting,
+    .held = {.step = 10,
+             .is_whole = true,
+             .state_hash = 11,
+             .gradient_hash = 12,
+             .prepared_step = 11,
+             .prepared_hash = 13},
+    .progress = 14,
+    .is_waiting = true,
+    .leaves = true,
+    .stop_after = 15,
+    .heard = {{"b/0", 1}, {"b/1", 2}},
+    .dead = {{"c/0", 9}},
+    .plan_hash = 16,
+    .address = "10.0.0.1:4000",
+    .shares = 2,
+    .wish = {.epoch = 8, .members = {{.id = {"a/0", 3}, .address = "10.0.0.1:4000"}}, .group = 4},
+    .ready_group = 3};
 
 const RecordNews kNews{{.epoch = 8,
                         .members = {{.id = {"a/0", 3}, .address = "10.0.0.1:4000", .shares = 2},
@@ -37,7 +40,8 @@ const RecordNews kNews{{.epoch = 8,
                         .base_step = 10,
                         .state_hash = 11,
                         .plan_hash = 16,
-                        .donors = {"b/0"}}};
+                        .donors = {"b/0"},
+                        .group = 5}};
 
 TEST(ElasticWire, MessagesAreTheSameAfterTheyWereSent) {
   const auto news = decoded(ElasticMessage(kNews));
@@ -60,6 +64,8 @@ TEST(ElasticWire, MessagesAreTheSameAfterTheyWereSent) {
   EXPECT_EQ(status.plan_hash, kStatus.plan_hash);
   EXPECT_EQ(status.address, kStatus.address);
   EXPECT_EQ(status.shares, kStatus.shares);
+  EXPECT_EQ(status.wish, kStatus.wish);
+  EXPECT_EQ(status.ready_group, kStatus.ready_group);
 }
 
 /// A message that `change` has made wrong.
@@ -79,7 +85,8 @@ TEST(ElasticWire, WhatNobodySendsIsRefused) {
         +[](Status& s) {
           s.dead.assign(16385, {"c", 1});
         },
-        +[](Status& s) { s.address.assign(257, 'a'); }, +[](Status& s) { s.shares = 0; }}) {
+        +[](Status& s) { s.address.assign(257, 'a'); }, +[](Status& s) { s.shares = 0; },
+        +[](Status& s) { s.wish.members.clear(); }}) {
     EXPECT_EQ(refusal<Status>(kStatus, change), Code::kCorrupt);
   }
   for (const auto change : {+[](RecordNews& n) { n.record.epoch = 0; },
@@ -113,7 +120,8 @@ TEST(ElasticRecord, IsARecordOfTheRegisterWithoutTheJob) {
                         .base_step = 10,
                         .state_hash = 11,
                         .plan_hash = 16,
-                        .donors = {"b/0"}}));
+                        .donors = {"b/0"},
+                        .group = 5}));
   EXPECT_EQ(membership::elastic_record_of(record), kNews.record);
 }
 

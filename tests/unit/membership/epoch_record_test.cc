@@ -16,7 +16,8 @@ EpochRecord good() {
       .base_step = 120,
       .state_hash = 1,
       .plan_hash = 2,
-      .donors = {"a/0"}};
+      .donors = {"a/0"},
+      .group = 4};
 }
 
 TEST(EpochRecord, IsTheSameAfterItWasSent) {

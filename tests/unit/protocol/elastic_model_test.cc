@@ -41,7 +41,7 @@ TEST(ElasticModel, WhateverFailsThereIsOneLineageAndItGoesOn) {
   EXPECT_GT(seen.redone, seeds);
   for (const std::uint64_t few :
        {seen.prepared_bases, seen.freezes, seen.broken, seen.hangs, seen.gave_up, seen.leaves,
-        seen.flips, seen.failed_heals, seen.register_losses, seen.fast_recoveries}) {
+        seen.flips, seen.failed_heals, seen.register_losses, seen.fast_recoveries, seen.prepared_groups}) {
     EXPECT_GT(few, seeds / 50) << seen.text();
   }
 }

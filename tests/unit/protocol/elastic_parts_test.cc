@@ -76,8 +76,43 @@ TEST(ElasticHealing, EachSliceIsSentOnce) {
       EXPECT_FALSE(healing.is_healing(record, healing.last_step(record) + 2));
     }
   }
-  EXPECT_EQ(Healing::donor_of(record, 2), 0u);
-  EXPECT_EQ(Healing::donor_of(record, 3), 1u);
+}
+
+/// Host a has two donors, b has one; a/2 and c/0 have not got the state.
+ElasticRecord record_of_hosts() {
+  ElasticRecord record{.epoch = 3, .base_step = 10, .donors = {"a/0", "a/1", "b/0"}};
+  for (const char* name : {"a/0", "a/1", "a/2", "b/0", "c/0"}) {
+    record.members.push_back({.id = {.identity = name, .incarnation = 1}});
+  }
+  return record;
+}
+
+std::vector<std::string> donors_of(const ElasticRecord& record, const std::string& receiver) {
+  std::vector<std::string> found;
+  for (std::uint32_t slice = 0; slice < 4; ++slice) {
+    found.push_back(Healing::donor_of(record, slice, receiver));
+  }
+  return found;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(ElasticHealing, SlicesComeFromDonorsOnTheReceiversHost) {
+  const ElasticRecord record = record_of_hosts();
+  EXPECT_EQ(donors_of(record, "a/2"), (Names{"a/0", "a/1", "a/0", "a/1"}));
+  EXPECT_EQ(donors_of(record, "b/1"), (Names{"b/0", "b/0", "b/0", "b/0"}));
+  EXPECT_EQ(donors_of(record, "c/0"), (Names{"a/0", "a/1", "b/0", "a/0"})) << "none is there";
+}
+
+TEST(ElasticHealing, StaysOnHostsOnlyWhereEachHasADonor) {
+  ElasticRecord record = record_of_hosts();
+  const Healing healing{.slices = 8, .slices_per_step = 1, .near_slices_per_step = 4};
+  EXPECT_FALSE(Healing::is_near(record));
+  EXPECT_EQ(healing.last_step(record), 18u);
+  record.members.pop_back();  // c/0
+  EXPECT_TRUE(Healing::is_near(record));
+  EXPECT_EQ(healing.last_step(record), 12u);
+  EXPECT_EQ(healing.slices_of(record, 12), (SliceRange{.first = 4, .count = 4}));
 }
 
 TEST(ElasticHealing, NothingIsSentWhereAllAreDonors) {

@@ -11,6 +11,12 @@ using std::chrono::seconds;
 constexpr std::uint64_t kPlanHash = 7;
 constexpr auto kLongestRun = std::chrono::minutes(30);
 
+/// "h1/5": some hosts have two members, others one.
+std::string identity_of(std::size_t slot) {
+  constexpr std::size_t kHosts = 4;
+  return "h" + std::to_string(slot % kHosts) + "/" + std::to_string(slot);
+}
+
 }  // namespace
 
 namespace {
@@ -34,7 +40,8 @@ constexpr std::pair<const char*, Count> kCounts[] = {
     {"flips", &ElasticCounts::flips},
     {"slices that flip", &ElasticCounts::failed_heals},
     {"lost register hosts", &ElasticCounts::register_losses},
-    {"fast recoveries", &ElasticCounts::fast_recoveries}};
+    {"fast recoveries", &ElasticCounts::fast_recoveries},
+    {"epochs whose group was ready", &ElasticCounts::prepared_groups}};
 
 }  // namespace
 
@@ -69,7 +76,7 @@ ElasticWorld::ElasticWorld(std::uint64_t seed, ElasticWorldOptions options)
     register_.donors.push_back(processes_[slot].id.identity);
   }
   for (auto slot = static_cast<std::size_t>(options.members); slot < all; ++slot) {
-    processes_[slot].id = {.identity = "m" + std::to_string(slot)};
+    processes_[slot].id = {.identity = identity_of(slot)};
     if (!is_benign_) at(random(5'000, 20'000), [this, slot] { start(slot); });
   }
   plan_fault();
@@ -131,7 +138,7 @@ Duration ElasticWorld::random(double least_ms, double most_ms) {
 bool ElasticWorld::chance(double p) { return static_cast<double>(random_() >> 11) * 0x1.0p-53 < p; }
 
 std::size_t ElasticWorld::slot_of(const std::string& identity) const {
-  return static_cast<std::size_t>(std::stoi(identity.substr(1)));
+  return static_cast<std::size_t>(std::stoi(identity.substr(identity.find('/') + 1)));
 }
 
 void ElasticWorld::start(std::size_t slot) {
@@ -139,7 +146,7 @@ void ElasticWorld::start(std::size_t slot) {
   if (p.is_alive || lineage_.size() > options_.steps) return;
   const std::uint64_t incarnation = p.id.incarnation + 1;
   p = {};
-  p.id = {.identity = "m" + std::to_string(slot), .incarnation = incarnation};
+  p.id = {.identity = identity_of(slot), .incarnation = incarnation};
   p.is_alive = true;
   p.machine.emplace(ElasticOptions{.me = p.id,
                                    .address = "here",
@@ -148,7 +155,7 @@ void ElasticWorld::start(std::size_t slot) {
                                    .last_step = options_.steps,
                                    .global_batch = kBatch,
                                    .min_ranks = min_ranks_,
-                                   .healing = {.slices = kSlices, .slices_per_step = 1}});
+                                   .healing = kHealing});
   tell(slot, random(0, 20), ElasticTick{});
 }
 
@@ -264,6 +271,7 @@ void ElasticWorld::perform(std::size_t slot, ElasticAction action) {
   if (std::holds_alternative<ReadRegister>(action)) return use_register(slot, {});
   if (auto* swap = std::get_if<SwapRecord>(&action)) return use_register(slot, swap->next);
   if (auto* group = std::get_if<StartGroup>(&action)) return order(slot, *group);
+  if (auto* prepare = std::get_if<PrepareGroup>(&action)) return order(slot, *prepare);
   if (auto* step = std::get_if<RunStep>(&action)) return order(slot, *step);
   if (auto* agree = std::get_if<AgreeOn>(&action)) return order(slot, *agree);
   if (auto* update = std::get_if<ApplyUpdate>(&action)) return apply(slot, *update);
@@ -324,6 +332,7 @@ void ElasticWorld::use_register(std::size_t slot, std::optional<ElasticRecord> n
       check_record(*next);
       register_ = *next;
       ++counts_.epochs;
+      counts_.prepared_groups += next->group != 0 ? 1 : 0;
       std::erase_if(collectives_,
                     [&](const auto& c) { return std::get<Epoch>(c.first) + 1 < register_.epoch; });
     }

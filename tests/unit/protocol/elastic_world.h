@@ -44,7 +44,7 @@ struct ElasticCounts {
   std::uint64_t kills = 0, pauses = 0, cuts = 0, hangs = 0, gave_up = 0, leaves = 0, flips = 0,
                 failed_heals = 0;
   std::uint64_t broken = 0, freezes = 0;
-  std::uint64_t register_losses = 0, fast_recoveries = 0;
+  std::uint64_t register_losses = 0, fast_recoveries = 0, prepared_groups = 0;
   void add(const ElasticCounts& other);
   std::string text() const;
 };
@@ -66,6 +66,8 @@ class ElasticWorld {
 
  private:
   static constexpr int kSlices = 4;
+  static constexpr Healing kHealing{
+      .slices = kSlices, .slices_per_step = 1, .near_slices_per_step = 2};
   static constexpr std::uint64_t kBatch = 16;
   using State = std::array<std::uint64_t, kSlices>;
   enum class Part { kNone, kGroup, kStep, kAgree };
@@ -87,6 +89,7 @@ class ElasticWorld {
     std::uint64_t step = 0, gradient = 0;
     bool has_all_samples = false;  ///< of the batch, each once
   };
+  using Wish = std::pair<Epoch, std::uint32_t>;  ///< the epoch, and the group's number
   struct Process {
     std::optional<ElasticMember> machine{};
     MemberId id{};
@@ -103,6 +106,7 @@ class ElasticWorld {
     State state{};
     Prepared prepared{};
     std::uint64_t started = 0;  ///< the last step that it has begun
+    Wish prepares{}, has_ready{};
   };
   struct Task {
     std::size_t slot = 0;
@@ -138,6 +142,8 @@ class ElasticWorld {
   void order(std::size_t slot, const StartGroup& action);
   void order(std::size_t slot, const RunStep& action);
   void order(std::size_t slot, AgreeOn action);
+  void order(std::size_t slot, const PrepareGroup& action);
+  void make_ready(const ElasticRecord& wish);
   void begin_part(Process& p, const Key& key);
   void apply(std::size_t slot, const ApplyUpdate& action);
   void abort(std::size_t slot);
@@ -200,6 +206,7 @@ class ElasticWorld {
   ElasticRecord register_{};
   std::map<std::uint64_t, ElasticRecord> proposals_;  // on their way to the register
   std::map<Key, Collective> collectives_;
+  std::map<Wish, std::vector<MemberId>> preparing_;  // those that make this group
   std::vector<std::uint64_t> lineage_;  // state hash after each step that was committed
   Epoch last_commit_epoch_ = 0;
   TimePoint last_commit_{};

@@ -272,7 +272,7 @@ void ElasticWorld::check_commit(std::size_t slot, std::uint64_t step, const Stat
     return fail("a step has not got each of its samples once: " + std::to_string(step));
   }
   const bool was_healed = !p.group.is_donor(p.id.identity);
-  counts_.healed += was_healed && step == Healing{.slices = kSlices}.last_step(p.group) + 1 ? 1 : 0;
+  counts_.healed += was_healed && step == kHealing.last_step(p.group) + 1 ? 1 : 0;
 }
 
 }  // namespace stormo::protocol::test

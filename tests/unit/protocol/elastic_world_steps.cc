@@ -36,11 +36,43 @@ void ElasticWorld::begin_part(Process& p, const Key& key) {
 void ElasticWorld::order(std::size_t slot, const StartGroup& action) {
   Process& p = processes_[slot];
   p.group = action.record;
+  const Wish wish{action.record.epoch, action.record.group};
+  if (action.record.group != 0 && p.has_ready != wish) {
+    return fail("an epoch begins with a group that a member has not made");
+  }
   const Key key{action.record.epoch, Part::kGroup, 0, 0};
   begin_part(p, key);
   when_running(slot, random(5, 20), [this, slot, key] {
     if (processes_[slot].key == key && !processes_[slot].is_aborted) enter(slot, key, {});
   });
+}
+
+// Some never hear that it is there.
+void ElasticWorld::order(std::size_t slot, const PrepareGroup& action) {
+  const Wish wish{action.wish.epoch, action.wish.group};
+  processes_[slot].prepares = wish;
+  processes_[slot].has_ready = {};
+  when_running(slot, random(20, 200), [this, slot, wish, record = action.wish] {
+    if (processes_[slot].prepares != wish) return;
+    std::vector<MemberId>& there = preparing_[wish];
+    there.push_back(processes_[slot].id);
+    if (std::ranges::all_of(record.members, [&](const auto& m) { return contains(there, m.id); })) {
+      make_ready(record);
+    }
+  });
+}
+
+void ElasticWorld::make_ready(const ElasticRecord& wish) {
+  for (const ElasticEntry& member : wish.members) {
+    const std::size_t slot = slot_of(member.id.identity);
+    if (chance(0.05) || !processes_[slot].is_alive || processes_[slot].id != member.id) continue;
+    when_running(slot, random(0.1, 5), [this, slot, key = Wish{wish.epoch, wish.group}] {
+      Process& p = processes_[slot];
+      if (p.prepares != key) return;
+      p.has_ready = key;
+      handle(slot, GroupReady{.epoch = key.first, .group = key.second});
+    });
+  }
 }
 
 void ElasticWorld::order(std::size_t slot, const RunStep& action) {
@@ -121,6 +153,7 @@ void ElasticWorld::enter(std::size_t slot, const Key& key, const Entry& entry) {
     all.record = p.group;
     all.entries.resize(p.group.members.size());
   }
+  if (*rank >= all.entries.size()) return fail("two groups of one epoch");
   all.entries[*rank] = entry;
   if (!std::ranges::all_of(all.entries, [](const auto& e) { return e.has_value(); })) return;
   const Collective done = std::move(all);
@@ -197,7 +230,7 @@ void ElasticWorld::receive_step(Process& p, const Key& key, const Collective& al
   if (!p.order.receives) return;
   for (std::uint32_t i = 0; i < p.order.slices.count; ++i) {
     const std::uint32_t slice = p.order.slices.first + i;
-    const std::string& donor = p.group.donors[Healing::donor_of(p.group, slice)];
+    const std::string& donor = Healing::donor_of(p.group, slice, p.id.identity);
     p.state[slice] = all.entries[*p.group.rank_of(donor)]->state[slice];
     if (may_flip && chance(0.02)) {
       p.state[slice] ^= 1;
