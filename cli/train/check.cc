@@ -197,7 +197,8 @@ launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
 
 std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
   if (!recipe.train.commits) return {};
-  const std::int64_t batch = recipe.train.global_batch;
+  const std::int64_t shards = recipe.train.logical_shards;
+  const std::int64_t parts = shards > 0 ? shards : recipe.train.global_batch;
   const std::string& address = recipe.elastic.register_address;
   return launch::Elastic{
       .register_address = address,
@@ -205,7 +206,7 @@ std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
       .longest_stop = std::chrono::duration_cast<Duration>(
           std::chrono::duration<double>(kSilencesOfAStop * recipe.elastic.silence_s)),
       .min_ranks = static_cast<int>(recipe.elastic.min_ranks),
-      .max_ranks = static_cast<int>(std::min<std::int64_t>(batch, launch::kMaxRanks))};
+      .max_ranks = static_cast<int>(std::min<std::int64_t>(parts, launch::kMaxRanks))};
 }
 
 /// Whether an elastic run can use the register that it names; nothing is connected.

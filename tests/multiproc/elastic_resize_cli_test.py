@@ -71,13 +71,13 @@ class Resize(ElasticTest):
         self.assert_as_one_process(job, steps)
 
     def test_what_a_job_cannot_have(self):
-        job = Job(self, None, "-H", "localhost:3", "-n", "2", "elastic.min_ranks=2")
+        job = Job(self, None, "-H", "localhost:3", "-n", "2", "elastic.min_ranks=2", "train.logical_shards=6")
         job.until_step(STEPS_AFTER)
         me = job.process.pid
         self.assertIn("at least 1", self.refused(me, "-n", 0))
         self.assertIn("elastic.min_ranks=2", self.refused(me, "-n", 1))
         self.assertIn("3 slots", self.refused(me, "-n", 4))
-        self.assertIn("at most 8", self.refused(me, "-n", 9))  # samples of a batch
+        self.assertIn("at most 6", self.refused(me, "-n", 7))  # logical shards
         self.assertIn("process 1 is no launcher of an elastic job", self.refused(1, "-n", 3))
         self.assertIn("is at 127.0.0.1:1", self.refused("127.0.0.1:1", "-n", 3))
         self.assertIn("--timeout", self.refused(me, "-n", 3, "--timeout", "soon"))

@@ -71,10 +71,11 @@ Result<protocol::SizeAsked> size_asked(int ranks, const JobPlan& plan,
   require(ranks < 1 || ranks >= limits.min_ranks,
           fmt::format("-n {}: the job has elastic.min_ranks={}, and would wait", ranks,
                       limits.min_ranks));
-  require(ranks <= limits.max_ranks,
-          fmt::format("-n {}: at most {}: each rank {}", ranks, limits.max_ranks,
-                      limits.max_ranks < kMaxRanks ? "needs a sample of each batch"
-                                                   : "is a process with its own memory"));
+  require(
+      ranks <= limits.max_ranks,
+      fmt::format("-n {}: at most {}: each rank {}", ranks, limits.max_ranks,
+                  limits.max_ranks < kMaxRanks ? "needs a sample, or a logical shard, of each batch"
+                                               : "is a process with its own memory"));
   STORMO_RETURN_IF_ERROR(require.status());
   const int more = ranks - supervisor.num_ranks() - supervisor.num_free();
   if (more > 0) STORMO_RETURN_IF_ERROR(add_places(more, plan, supervisor, asked));

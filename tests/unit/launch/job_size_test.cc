@@ -81,7 +81,8 @@ TEST(JobSizes, LimitsAreToldAtOnce) {
   };
   EXPECT_THAT(why(-1), HasSubstr("at least 1"));
   EXPECT_THAT(why(1), HasSubstr("elastic.min_ranks=2"));
-  EXPECT_THAT(why(9), HasSubstr("at most 8: each rank needs a sample of each batch"));
+  EXPECT_THAT(why(9),
+              HasSubstr("at most 8: each rank needs a sample, or a logical shard, of each batch"));
   EXPECT_EQ(why(8), "");
   protocol::Supervisor ending = supervisor_of(plan);
   ending.handle(protocol::Exited{0, 0}, {});
