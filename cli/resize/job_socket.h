@@ -8,7 +8,7 @@
 #include <cli/top/job_file.h>
 #include <stormo/base/status.h>
 #include <stormo/launch/environment.h>
-#include <stormo/launch/job/job_control.h>
+#include <stormo/launch/messages/job_control.h>
 
 namespace stormo::cli {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include <stormo/base/temporary_folder.h>
-#include <stormo/launch/job/job_control.h>
+#include <stormo/launch/messages/job_control.h>
 
 #include "launch_program.h"
 #include "process.h"

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include <stormo/base/version.h>
-#include <stormo/launch/job/frames.h>
 #include <stormo/launch/job/job_register.h>
 #include <stormo/launch/job/local_ranks.h>
+#include <stormo/launch/messages/frames.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/orphans.h>
 #include <stormo/transport/net/socket.h>

@@ -161,4 +161,12 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   return plan;
 }
 
+std::optional<std::size_t> own_acceptor(const JobPlan& plan) {
+  for (std::size_t i = 0; i < plan.acceptors.size(); ++i) {
+    const int host = plan.acceptors[i];
+    if (host == kLauncherHost || plan.shells[static_cast<std::size_t>(host)].empty()) return i;
+  }
+  return {};
+}
+
 }  // namespace stormo::launch

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,5 +25,8 @@ struct JobPlan {
 
 /// `environment` is that of the launcher. The failure lists all errors.
 Result<JobPlan> plan_job(const LaunchOptions& options, const std::vector<std::string>& environment);
+
+/// The number of the acceptor that this machine has.
+std::optional<std::size_t> own_acceptor(const JobPlan& plan);
 
 }  // namespace stormo::launch

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/launch/job/job_control.h>
 #include <stormo/launch/job/job_plan.h>
+#include <stormo/launch/messages/job_control.h>
 #include <stormo/membership/epoch_record.h>
 #include <stormo/protocol/supervisor.h>
 

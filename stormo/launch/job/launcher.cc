@@ -9,20 +9,20 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <stormo/base/printable.h>
 #include <stormo/launch/environment.h>
-#include <stormo/launch/job/job_control.h>
 #include <stormo/launch/job/job_plan.h>
 #include <stormo/launch/job/job_register.h>
+#include <stormo/launch/job/job_report.h>
 #include <stormo/launch/job/job_size.h>
 #include <stormo/launch/job/local_ranks.h>
 #include <stormo/launch/job/register_hosts.h>
 #include <stormo/launch/job/remote_host.h>
+#include <stormo/launch/messages/job_control.h>
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/orphans.h>
 #include <stormo/launch/process/signals.h>
@@ -32,14 +32,8 @@
 namespace stormo::launch {
 namespace {
 
-using nlohmann::json;
-
 /// For what is left of output and shells once all ranks are gone.
 constexpr Duration kEndTime = std::chrono::seconds(1);
-/// Refused connections that are shown one by one; a flood must not bury the ranks' output.
-constexpr int kShownRefusals = 100;
-/// Losses that are listed again at the end.
-constexpr std::size_t kShownLosses = 32;
 /// Exit code of a job that ended well but could not say all it had to.
 constexpr int kOutputLost = 1;
 constexpr int kSignalBase = 128;
@@ -51,19 +45,6 @@ constexpr Duration kElasticFollow = std::chrono::seconds(2);
 constexpr Duration kRegisterTime = std::chrono::seconds(1);
 /// How often who waits for the loop's thread looks whether that still runs.
 constexpr auto kLook = std::chrono::milliseconds(20);
-
-std::string to_line(const json& record) {
-  return record.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-/// The number of the acceptor that this machine has.
-std::optional<std::size_t> own_acceptor(const JobPlan& plan) {
-  for (std::size_t i = 0; i < plan.acceptors.size(); ++i) {
-    const int host = plan.acceptors[i];
-    if (host == kLauncherHost || plan.shells[static_cast<std::size_t>(host)].empty()) return i;
-  }
-  return {};
-}
 
 DescriptorUse use_of(const JobPlan& plan) {
   DescriptorUse use{
@@ -116,20 +97,19 @@ class RunningJob final : public RankListener {
   }
   void on_output_end(Rank rank, Stream stream) override { output_.end(rank, stream); }
   void on_exited(Rank rank, int code) override {
-    output_.record(to_line({{"event", "exit"}, {"rank", rank}, {"code", code}}));
+    report_.exited(rank, code);
     rank_0_exited_ = rank_0_exited_ || rank == 0;
     tell(protocol::Exited{rank, code});
   }
   void on_signalled(Rank rank, int signal, std::string_view why) override {
-    output_.record(to_line({{"event", "exit"}, {"rank", rank}, {"signal", signal}}));
+    report_.signalled(rank, signal);
     tell(protocol::Signalled{rank, signal, std::string(why)});
   }
   void on_message(std::string_view host, std::string_view text) override {
     output_.host_line(host, text);
   }
   void on_host_leaves(int cross_rank) override {
-    output_.message(fmt::format("host {} is taken away: its ranks leave the job",
-                                plan_.hosts[static_cast<std::size_t>(cross_rank)].host));
+    report_.host_leaves(cross_rank);
     tell(protocol::HostLeaves{cross_rank});
   }
   void on_host_lost(int cross_rank, std::string_view reason) override {
@@ -162,13 +142,8 @@ class RunningJob final : public RankListener {
   HostRanks& host_of(Rank rank) { return *hosts_[static_cast<std::size_t>(seat(rank).host)]; }
   const Seat& seat(Rank rank) const { return seats_[static_cast<std::size_t>(rank)]; }
   std::string identity(Rank rank) const;
-  void note(const protocol::RankLost& lost);
-  void note(const protocol::RankStarted& started);
-  void note(const protocol::RankLeft& left);
   void take_signals();
   void take_signal(int signal);
-  void refused(std::string_view text);
-  void say_lost();
   void end();
   Status drain();
 
@@ -180,6 +155,7 @@ class RunningJob final : public RankListener {
   std::map<Rank, pid_t> processes_;                 ///< the newest of each
   ForkServer* loaded_;
   JobOutput output_;
+  JobReport report_{output_, plan_};
   protocol::Supervisor supervisor_;
   RealClock clock_;
   SignalReader* signals_ = nullptr;
@@ -192,8 +168,6 @@ class RunningJob final : public RankListener {
   std::unique_ptr<membership::Register> members_;  ///< used by the thread of control_
   std::unique_ptr<JobControl> control_;            ///< of a job whose size may change
   std::optional<protocol::JobDone> done_;
-  std::vector<std::string> lost_;  ///< ranks without which the job went on
-  int refusals_ = 0;
   bool rank_0_exited_ = false;
   bool asked_store_ = false;
   bool interrupted_ = false;
@@ -204,10 +178,7 @@ Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalR
   hosts_.resize(plan_.hosts.size());
   STORMO_RETURN_IF_ERROR(start_store());
   if (plan_.elastic) STORMO_RETURN_IF_ERROR(start_register());
-  output_.record(to_line({{"event", "start"},
-                          {"ranks", plan_.ranks},
-                          {"hosts", plan_.hosts.size()},
-                          {"program", plan_.hosts.front().program}}));
+  report_.started();
   Status status = start_hosts(std::move(guards));
   if (status.code() == Code::kInterrupted) {
     const int signal = signals.next() == SIGINT ? SIGINT : SIGTERM;
@@ -220,31 +191,13 @@ Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalR
   end();
   if (!status.ok() && status.code() != Code::kInterrupted) return status;
   if (!done_->report.empty()) output_.message(done_->report);
-  say_lost();
+  report_.say_lost();
   const auto exit_code = [&] {
     return done_->exit_code == 0 && output_.lost() ? kOutputLost : done_->exit_code;
   };
-  output_.record(to_line({{"event", "end"},
-                          {"exit_code", exit_code()},
-                          {"report", message_text(done_->report)},
-                          {"lost", lost_}}));
+  report_.ended(exit_code(), done_->report);
   STORMO_RETURN_IF_ERROR(drain());
   return Ending{exit_code(), done_->report, rank_0_exited_};
-}
-
-void RunningJob::say_lost() {
-  if (lost_.empty()) return;
-  const std::string how_many =
-      plan_.elastic
-          ? fmt::format("ranks were lost {} before the end",
-                        lost_.size() == 1 ? "once" : fmt::format("{} times", lost_.size()))
-          : fmt::format("{} of {} ranks {} lost before the end", lost_.size(), plan_.ranks,
-                        lost_.size() == 1 ? "was" : "were");
-  const auto shown = std::min(lost_.size(), kShownLosses);
-  const auto end = lost_.begin() + static_cast<std::ptrdiff_t>(shown);
-  std::string text = fmt::format("{}:\n  {}", how_many, fmt::join(lost_.begin(), end, "\n  "));
-  if (shown < lost_.size()) text += fmt::format("\n  and {} more", lost_.size() - shown);
-  output_.message(text);
 }
 
 void RunningJob::take_signals() {
@@ -286,7 +239,7 @@ Status RunningJob::start_store() {
   if (options.listen != "unix:") options.ports = plan_.hosts.front().ports;
   // Both are called on the server's thread.
   options.on_refused = [this](std::string_view text) {
-    loop_.post([this, line = std::string(text)] { refused(line); });
+    loop_.post([this, line = std::string(text)] { report_.refused(line); });
   };
   options.on_set = [this](std::string_view key, std::string_view value) {
     if (key == protocol::kFailureKey)
@@ -346,15 +299,10 @@ void RunningJob::use_register(const std::string& address) {
 
 void RunningJob::read_register() {
   const std::vector<std::string> lines = register_->lines();
-  for (const std::string& line : lines) refused(line);
+  for (const std::string& line : lines) report_.refused(line);
   if (!lines.empty()) return;
   loop_.forget(register_->descriptor());
-  output_.message(
-      acceptors_.size() > 1
-          ? "the process of this host's part of the register of members has ended: the "
-            "job goes on, but not after the loss of another part"
-          : "the process of the register of members has ended: the job goes on, but not "
-            "after the loss of a rank");
+  report_.register_ended(acceptors_.size());
 }
 
 /// On the thread of control_.
@@ -401,8 +349,7 @@ JobSize RunningJob::resize(int ranks) {
     return size;
   }
   size.ranks = ranks;
-  output_.record(to_line({{"event", "resize"}, {"before", size.before}, {"ranks", ranks}}));
-  output_.message(fmt::format("the job is to have {} ranks instead of {}", ranks, size.before));
+  report_.resized(size.before, ranks);
   for (const protocol::RankPlace& place : asked->places) {
     const auto is_there = [&place](const Seat& s) { return s.host == place.cross_rank; };
     seats_.push_back({.host = place.cross_rank,
@@ -482,52 +429,22 @@ void RunningJob::tell(const protocol::JobEvent& event) {
         if (host != nullptr) host->send_signal(signal->signal);
       }
     } else if (const auto* lost = std::get_if<protocol::RankLost>(&action)) {
-      note(*lost);
+      report_.note(*lost);
     } else if (const auto* start = std::get_if<protocol::StartRank>(&action)) {
       host_of(start->rank)
           .start_later({start->rank, seat(start->rank).local_rank, start->incarnation});
     } else if (const auto* leave = std::get_if<protocol::LeaveRank>(&action)) {
       host_of(leave->rank).ask_to_leave(leave->rank);
     } else if (const auto* left = std::get_if<protocol::RankLeft>(&action)) {
-      note(*left);
+      report_.note(*left);
     } else if (const auto* started = std::get_if<protocol::RankStarted>(&action)) {
-      note(*started);
+      report_.note(*started);
     } else {
       done_ = std::get<protocol::JobDone>(action);
     }
   }
   if (!store_ || !supervisor_.lingers() || std::exchange(asked_store_, true)) return;
   store_->when_deserted([this] { loop_.post([this] { tell(protocol::AllHeard{}); }); });
-}
-
-void RunningJob::note(const protocol::RankLost& lost) {
-  output_.record(to_line({{"event", "lost"}, {"what", lost.text}}));
-  std::string text = lost.text + "; the job goes on without it";
-  if (lost.wait > Duration::zero()) {
-    text += fmt::format(", and starts it again in {} s",
-                        std::chrono::ceil<std::chrono::seconds>(lost.wait).count());
-  }
-  output_.message(text);
-  lost_.push_back(lost.text);
-}
-
-void RunningJob::note(const protocol::RankStarted& started) {
-  output_.record(to_line({{"event", "started_again"},
-                          {"rank", started.rank},
-                          {"pid", started.pid},
-                          {"incarnation", started.incarnation}}));
-  output_.message(started.text);
-}
-
-void RunningJob::note(const protocol::RankLeft& left) {
-  output_.record(to_line({{"event", "left"}, {"rank", left.rank}}));
-  output_.message(left.text + "; the job goes on without it");
-}
-
-void RunningJob::refused(std::string_view text) {
-  if (++refusals_ > kShownRefusals) return;
-  output_.message(text);
-  if (refusals_ == kShownRefusals) output_.message("further refused connections are not shown");
 }
 
 void RunningJob::end() {

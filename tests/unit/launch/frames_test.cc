@@ -1,4 +1,4 @@
-#include <stormo/launch/job/frames.h>
+#include <stormo/launch/messages/frames.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

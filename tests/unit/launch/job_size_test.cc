@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include <stormo/base/temporary_folder.h>
-#include <stormo/launch/job/job_control.h>
+#include <stormo/launch/messages/job_control.h>
 #include <stormo/launch/job/job_size.h>
 
 namespace stormo::launch {

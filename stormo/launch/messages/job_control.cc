@@ -1,4 +1,4 @@
-#include <stormo/launch/job/job_control.h>
+#include <stormo/launch/messages/job_control.h>
 
 #include <fmt/format.h>
 #include <poll.h>

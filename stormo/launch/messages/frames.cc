@@ -1,4 +1,4 @@
-#include <stormo/launch/job/frames.h>
+#include <stormo/launch/messages/frames.h>
 
 #include <utility>
 
