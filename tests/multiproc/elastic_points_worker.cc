@@ -149,7 +149,7 @@ train::ElasticPlace find_place() {
 }
 
 int run(string_view point) {
-  const train::ElasticPlace place = find_place();
+  train::ElasticPlace place = find_place();
   Fate fate(place, point);
   fate.at("starts");
   auto first = train::first_world(place).take_or_throw();

@@ -173,7 +173,8 @@ TEST(EpochWorld, AnEpochThatIsOverBeforeItBeginsIsNotEntered) {
 /// All of `members` make a group beside their present ones.
 std::vector<Result<EpochGroup>> make(Members& all, const std::vector<std::size_t>& members) {
   constexpr Epoch kMeeting = 1000;
-  std::vector<Result<EpochGroup>> made(members.size(), Status(Code::kCancelled, "not begun"));
+  std::vector<Result<EpochGroup>> made;
+  for (std::size_t i = 0; i < members.size(); ++i) made.emplace_back(Status(Code::kCancelled, ""));
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < members.size(); ++i) {
     threads.emplace_back([&, i] {
