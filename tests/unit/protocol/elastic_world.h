@@ -40,7 +40,8 @@ struct ElasticWorldOptions {
 
 /// What happened, to show that it did.
 struct ElasticCounts {
-  std::uint64_t events = 0, steps = 0, epochs = 0, redone = 0, prepared_bases = 0, healed = 0;
+  std::uint64_t events = 0, steps = 0, left_out = 0, epochs = 0, redone = 0, prepared_bases = 0,
+                healed = 0;
   std::uint64_t kills = 0, pauses = 0, cuts = 0, hangs = 0, gave_up = 0, leaves = 0, flips = 0,
                 failed_heals = 0;
   std::uint64_t broken = 0, freezes = 0;
@@ -93,7 +94,7 @@ class ElasticWorld {
   struct Process {
     std::optional<ElasticMember> machine{};
     MemberId id{};
-    bool is_alive = false, has_ended = false, hangs = false;
+    bool is_alive = false, has_ended = false, hangs = false, leaves = false;
     TimePoint paused_until{}, paused_at{};
     TimePoint tick_at = TimePoint::max();
     std::vector<ElasticInput> backlog{};
@@ -214,6 +215,7 @@ class ElasticWorld {
   TimePoint faults_end_{};  // those that have begun
   std::uint64_t faults_ = 0;
   bool is_calm_ = false;
+  bool stops_early_ = false;  // all of its members were told to leave
   std::string wrong_;
   ElasticCounts counts_;
 };

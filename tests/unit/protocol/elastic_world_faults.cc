@@ -43,6 +43,7 @@ void ElasticWorld::cause_fault() {
   } else if (what < 10) {
     if (!may_lose(slot)) return;
     ++counts_.leaves;
+    processes_[slot].leaves = true;
     tell(slot, Duration(0), LeaveAsked{});
   } else {
     cause_network_fault(slot);
