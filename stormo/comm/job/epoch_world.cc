@@ -11,15 +11,25 @@ namespace {
 /// For telling others what they also find out by themselves.
 constexpr Duration kTelling = std::chrono::milliseconds(200);
 
+// The number of a group that is made beside an epoch: beyond all epochs.
+constexpr Epoch kBeside = Epoch{1} << 31;
+constexpr int kNumberBits = 8;
+
+Epoch meeting_of(Epoch epoch, std::uint32_t number) {
+  return kBeside | epoch << kNumberBits | number;
+}
+Epoch epoch_of(Epoch meeting) {
+  return meeting < kBeside ? meeting : (meeting & ~kBeside) >> kNumberBits;
+}
+
 }  // namespace
 
-EpochWorld::EpochWorld(Options options, std::unique_ptr<transport::StoreServer> server,
+EpochWorld::EpochWorld(Options options, std::unique_ptr<EpochStore> own_store,
                        std::unique_ptr<Communicator> group)
-    : options_(std::move(options)), server_(std::move(server)), group_(std::move(group)) {}
+    : options_(std::move(options)), own_store_(std::move(own_store)), group_(std::move(group)) {}
 
 Result<std::unique_ptr<EpochWorld>> EpochWorld::open(Options options) {
-  STORMO_ASSIGN_OR_RETURN(auto server,
-                          transport::StoreServer::start({.listen = options.listen,
+  STORMO_ASSIGN_OR_RETURN(auto store, EpochStore::start({.listen = options.listen,
                                                          .ports = options.settings.ports,
                                                          .secret = options.secret,
                                                          .on_refused = say_refusals("store"),
@@ -29,12 +39,12 @@ Result<std::unique_ptr<EpochWorld>> EpochWorld::open(Options options) {
   alone.local_size = options.local_size;
   STORMO_ASSIGN_OR_RETURN(auto group, join(alone));
   return std::unique_ptr<EpochWorld>(
-      new EpochWorld(std::move(options), std::move(server), std::move(group)));
+      new EpochWorld(std::move(options), std::move(store), std::move(group)));
 }
 
 Status EpochWorld::enter(const transport::Rendezvous& r) {
   STORMO_ASSIGN_OR_RETURN(SharedHealth health, begin(r.epoch));
-  auto made = make(r, std::move(health));
+  auto made = join_epoch(r, options_.silence, std::move(health));
   const Status entered = made.ok() ? enter(*std::move(made), r.epoch) : made.status();
   const std::lock_guard lock(mutex_);
   next_epoch_ = 0;
@@ -42,7 +52,9 @@ Status EpochWorld::enter(const transport::Rendezvous& r) {
   return entered;
 }
 
-Result<EpochGroup> EpochWorld::make(const transport::Rendezvous& r, SharedHealth health) const {
+Result<EpochGroup> EpochWorld::make(transport::Rendezvous r, std::uint32_t number,
+                                    SharedHealth health) const {
+  r.epoch = meeting_of(r.epoch, number);
   return join_epoch(r, options_.silence, std::move(health));
 }
 
@@ -68,6 +80,11 @@ Status EpochWorld::enter(EpochGroup made, Epoch epoch) {
   }
   group_->set_sink(sink_);
   return {};
+}
+
+void EpochWorld::destroy(EpochGroup group) {
+  group = {};
+  own_store_->forget([present = epoch()](Epoch meeting) { return epoch_of(meeting) < present; });
 }
 
 Epoch EpochWorld::epoch() const {

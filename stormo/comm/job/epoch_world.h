@@ -12,6 +12,7 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/comm/job/epoch_store.h>
 #include <stormo/comm/job/joining.h>
 #include <stormo/comm/watch/job_watch.h>
 #include <stormo/transport/health.h>
@@ -29,8 +30,8 @@ namespace stormo::comm {
 /// its rank 0: nobody else is needed.
 ///
 /// enter() and take_former() are called by the thread that runs the operations, while none is in
-/// progress, and no subgroup is left. make(), fail_epoch(), fail() and status() may be called by
-/// any thread at any time.
+/// progress, and no subgroup is left. make(), destroy(), fail_epoch(), fail() and status() may be
+/// called by any thread at any time.
 class EpochWorld final : public Communicator {
  public:
   struct Options {
@@ -45,7 +46,7 @@ class EpochWorld final : public Communicator {
   static Result<std::unique_ptr<EpochWorld>> open(Options options);
 
   /// Address of the Store of this process.
-  transport::StoreAddress store() const { return server_->address(); }
+  transport::StoreAddress store() const { return own_store_->address(); }
   /// Makes the group of epoch `r.epoch`, and enters it. `r.store` is that of its rank 0. Blocks at
   /// most for r.join_timeout. The group before, which has failed or has ended, stays until
   /// take_former() or the next enter(): others may still wait in it.
@@ -53,11 +54,14 @@ class EpochWorld final : public Communicator {
   /// Enters a group that make() has made.
   Status enter(EpochGroup made, Epoch epoch);
   EpochGroup take_former() { return std::exchange(former_, {}); }
-  /// Makes a group beside the present one. `r.epoch` is the number under which its ranks meet, and
-  /// that of no epoch. Whoever makes `health` fail ends this at once. Blocks at most for
-  /// r.join_timeout.
-  Result<EpochGroup> make(const transport::Rendezvous& r,
+  /// Makes a group of epoch `r.epoch` beside the present one. Of several that are tried for one
+  /// epoch each has a number, 1 to 255. Whoever makes `health` fail ends this at once. Blocks at
+  /// most for r.join_timeout.
+  Result<EpochGroup> make(transport::Rendezvous r, std::uint32_t number,
                           std::shared_ptr<transport::Health> health) const;
+  /// Destroys a group in which nobody waits any more, and removes what groups of earlier epochs
+  /// have left in the Store of this process. Blocks for a second at most. Any thread.
+  void destroy(EpochGroup group);
   Epoch epoch() const;
   /// Makes the group of `epoch` fail, the present one, or one that is being made or will be, and
   /// tells its other ranks. Blocks for a moment at most.
@@ -98,12 +102,12 @@ class EpochWorld final : public Communicator {
 
  private:
   using SharedHealth = std::shared_ptr<transport::Health>;
-  EpochWorld(Options options, std::unique_ptr<transport::StoreServer> server,
+  EpochWorld(Options options, std::unique_ptr<EpochStore> own_store,
              std::unique_ptr<Communicator> group);
   Result<SharedHealth> begin(Epoch epoch);
 
   const Options options_;
-  const std::unique_ptr<transport::StoreServer> server_;
+  const std::unique_ptr<EpochStore> own_store_;
   EpochGroup former_;
   mutable std::mutex mutex_;  // of what any thread may call, against enter()
   std::unique_ptr<Communicator> group_;

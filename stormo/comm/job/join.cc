@@ -9,6 +9,7 @@
 
 #include <stormo/base/version.h>
 #include <stormo/comm/group/group.h>
+#include <stormo/comm/job/epoch_store.h>
 #include <stormo/comm/job/join_record.h>
 #include <stormo/comm/job/joining.h>
 #include <stormo/comm/job/refusal_lines.h>
@@ -130,7 +131,7 @@ class Joining {
     const transport::StoreClient::Options options{
         .address = r_.store,
         .secret = r_.secret,
-        .prefix = r_.epoch == 0 ? "" : fmt::format("epoch {}/", r_.epoch)};
+        .prefix = r_.epoch == 0 ? "" : prefix_of(r_.epoch)};
     if (!rank_0_serves()) return transport::StoreClient::connect(options, by_);
     if (store_silence_) return open_session_of_epoch(options);
     const bool waits = r_.serve_store || r_.on_stopped == transport::OnStopped::kWait;

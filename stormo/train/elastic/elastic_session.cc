@@ -54,12 +54,6 @@ Result<transport::StoreAddress> store_of_rank_0(transport::StoreClient& launcher
   return found.status().within("rank 0 has not begun; did it start?");
 }
 
-/// As what a group meets that is made before its epoch: no epoch has this number.
-Epoch meeting_of(const protocol::ElasticRecord& wish) {
-  constexpr Epoch kBefore = Epoch{1} << 31;
-  return kBefore | wish.epoch << 8 | wish.group;
-}
-
 /// Of all ranks. `own`: identity and address of this one. A collective.
 Result<protocol::ElasticRecord> first_record(comm::Communicator& world,
                                              const ElasticSession::Terms& terms,
@@ -192,14 +186,13 @@ void ElasticSession::make_next_group() {
   next_ = std::make_unique<NextGroup>(NextGroup::Calls{
       .join =
           [this](const protocol::ElasticRecord& wish, std::shared_ptr<transport::Health> health) {
-            transport::Rendezvous r = place_in(wish);
-            r.epoch = meeting_of(wish);
-            return world_.make(r, std::move(health));
+            return world_.make(place_in(wish), wish.group, std::move(health));
           },
       .ready =
           [this](const protocol::ElasticRecord& wish) {
             tell(protocol::GroupReady{.epoch = wish.epoch, .group = wish.group});
-          }});
+          },
+      .destroy = [this](NextGroup::Group group) { world_.destroy(std::move(group)); }});
 }
 
 Rank ElasticSession::rank_of(std::string_view identity) const {

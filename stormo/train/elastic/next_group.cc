@@ -70,7 +70,7 @@ void NextGroup::run() {
     if (has_wish()) make(lock);
     std::vector<Group> discarded = std::exchange(discarded_, {});
     lock.unlock();
-    discarded.clear();
+    for (Group& group : discarded) calls_.destroy(std::move(group));
     lock.lock();
   }
 }

@@ -25,7 +25,8 @@ class NextGroup {
     /// Blocks until the group is there, at most until the health fails.
     std::function<Result<Group>(const protocol::ElasticRecord&, std::shared_ptr<transport::Health>)>
         join;
-    std::function<void(const protocol::ElasticRecord&)> ready;  ///< on the thread
+    std::function<void(const protocol::ElasticRecord&)> ready;  ///< on the thread, as destroy()
+    std::function<void(Group)> destroy;  ///< of a group that nobody uses; blocks
   };
   explicit NextGroup(Calls calls);
   ~NextGroup() { end(); }

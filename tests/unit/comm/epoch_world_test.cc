@@ -51,6 +51,17 @@ class Members {
       EXPECT_TRUE((*client)->get(key, by).ok()) << key;
     }
   }
+  /// Whether the Store of member 0 still has what this rank of a group has said.
+  bool has_record(Epoch epoch, Rank rank) {
+    const Deadline by = Deadline::after(std::chrono::seconds(20));
+    auto client = transport::StoreClient::connect(
+        {.address = worlds_.front()->store(), .secret = secret_}, by);
+    const std::string key = fmt::format("epoch {}/version/{}", epoch, rank);
+    const auto there = client.value()->set_if_absent(key, "none", by);
+    const bool has = there.value() != "none";
+    EXPECT_TRUE(has || client.value()->erase(key, by).ok());
+    return has;
+  }
   /// All of them enter; what each got, in their order.
   std::vector<Status> enter(Epoch epoch, const std::vector<std::size_t>& members) {
     std::vector<Status> all(members.size());
@@ -170,20 +181,24 @@ TEST(EpochWorld, AnEpochThatIsOverBeforeItBeginsIsNotEntered) {
   EXPECT_EQ(all[1].enter(all.place(3, {0, 1}, 1)).code(), Code::kCancelled);
 }
 
-/// All of `members` make a group beside their present ones.
-std::vector<Result<EpochGroup>> make(Members& all, const std::vector<std::size_t>& members) {
-  constexpr Epoch kMeeting = 1000;
-  std::vector<Result<EpochGroup>> made;
-  for (std::size_t i = 0; i < members.size(); ++i) made.emplace_back(Status(Code::kCancelled, ""));
+constexpr Epoch kBeside = 2;
+/// As what the first group of that epoch meets that is made beside another one.
+constexpr Epoch kMeeting = Epoch{1} << 31 | kBeside << 8 | 1;
+
+/// All of `members` make a group of epoch 2 beside their present ones.
+std::vector<EpochGroup> make(Members& all, const std::vector<std::size_t>& members) {
+  std::vector<EpochGroup> groups(members.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < members.size(); ++i) {
     threads.emplace_back([&, i] {
-      made[i] = all[members[i]].make(all.place(kMeeting, members, i),
-                                     std::make_shared<transport::Health>());
+      auto made = all[members[i]].make(all.place(kBeside, members, i), /*number=*/1,
+                                       std::make_shared<transport::Health>());
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      groups[i] = *std::move(made);
     });
   }
   for (std::thread& t : threads) t.join();
-  return made;
+  return groups;
 }
 
 TEST(EpochWorld, AGroupThatWasMadeBesideThePresentOneIsEntered) {
@@ -193,8 +208,8 @@ TEST(EpochWorld, AGroupThatWasMadeBesideThePresentOneIsEntered) {
   auto made = make(all, {0, 1, 2});
   others.join();
   for (std::size_t i = 0; i < made.size(); ++i) {
-    ASSERT_TRUE(made[i].ok()) << made[i].status().to_string();
-    EXPECT_TRUE(all[i].enter(*std::move(made[i]), 2).ok());
+    ASSERT_NE(made[i].group, nullptr);
+    EXPECT_TRUE(all[i].enter(std::move(made[i]), 2).ok());
   }
   expect_sum(all, {0, 1, 2});
   EXPECT_EQ(all[2].epoch(), 2u);
@@ -209,27 +224,45 @@ TEST(EpochWorld, AGroupThatWasMadeBesideThePresentOneIsEntered) {
 TEST(EpochWorld, AGroupThatWasMadeBeforeFailsWithItsEpoch) {
   Members all(2);
   auto made = make(all, {0, 1});
-  ASSERT_TRUE(made[0].ok() && made[1].ok());
-  EXPECT_TRUE(all[0].enter(*std::move(made[0]), 2).ok());
+  ASSERT_TRUE(made[0].group && made[1].group);
+  EXPECT_TRUE(all[0].enter(std::move(made[0]), 2).ok());
   std::thread waits([&] {
     std::vector<double> one = {1};
     EXPECT_FALSE(all[0].all_reduce(std::span<double>(one), ReduceOp::kSum).ok());
   });
   all[1].fail_epoch(2, kOver);  // before it is entered
-  EXPECT_EQ(all[1].enter(*std::move(made[1]), 2).code(), Code::kCancelled);
+  EXPECT_EQ(all[1].enter(std::move(made[1]), 2).code(), Code::kCancelled);
   waits.join();
 }
 
 TEST(EpochWorld, WhoMakesAGroupBesideStopsWithItsHealth) {
   Members all(2);
   const auto health = std::make_shared<transport::Health>();
-  const transport::Rendezvous place = all.place(1000, {0, 1}, 0);  // rank 1 never comes
+  const transport::Rendezvous place = all.place(kBeside, {0, 1}, 0);  // rank 1 never comes
   std::thread waits(
-      [&] { EXPECT_EQ(all[0].make(place, health).status().code(), Code::kCancelled); });
-  all.await_records(1000, {0});
+      [&] { EXPECT_EQ(all[0].make(place, 1, health).status().code(), Code::kCancelled); });
+  all.await_records(kMeeting, {0});
   health->fail(kOver);
   waits.join();
   EXPECT_TRUE(all[0].status().ok());
+}
+
+TEST(EpochWorld, TheStoreForgetsGroupsOfEarlierEpochs) {
+  Members all(2);
+  expect_ok(all.enter(1, {0, 1}));
+  make(all, {0, 1});  // nobody enters it
+  expect_ok(all.enter(2, {0, 1}));
+  EXPECT_TRUE(all.has_record(1, 0));
+  all[0].destroy(all[0].take_former());
+  EXPECT_FALSE(all.has_record(1, 0));
+  EXPECT_TRUE(all.has_record(2, 0));
+  EXPECT_TRUE(all.has_record(kMeeting, 0)) << "of the present epoch";
+  expect_ok(all.enter(3, {0, 1}));
+  all[0].destroy(all[0].take_former());
+  EXPECT_FALSE(all.has_record(2, 0));
+  EXPECT_FALSE(all.has_record(kMeeting, 0));
+  EXPECT_TRUE(all.has_record(3, 0));
+  expect_sum(all, {0, 1});
 }
 
 }  // namespace

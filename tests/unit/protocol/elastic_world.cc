@@ -25,7 +25,6 @@ using Count = std::uint64_t ElasticCounts::*;
 constexpr std::pair<const char*, Count> kCounts[] = {
     {"events", &ElasticCounts::events},
     {"steps", &ElasticCounts::steps},
-    {"left out", &ElasticCounts::left_out},
     {"epochs", &ElasticCounts::epochs},
     {"steps redone by a member", &ElasticCounts::redone},
     {"bases that nobody had applied", &ElasticCounts::prepared_bases},
@@ -42,7 +41,8 @@ constexpr std::pair<const char*, Count> kCounts[] = {
     {"slices that flip", &ElasticCounts::failed_heals},
     {"lost register hosts", &ElasticCounts::register_losses},
     {"fast recoveries", &ElasticCounts::fast_recoveries},
-    {"epochs whose group was ready", &ElasticCounts::prepared_groups}};
+    {"epochs whose group was ready", &ElasticCounts::prepared_groups},
+    {"steps of jobs that were left", &ElasticCounts::left}};
 
 }  // namespace
 
@@ -85,8 +85,8 @@ ElasticWorld::ElasticWorld(std::uint64_t seed, ElasticWorldOptions options)
 
 void ElasticWorld::run() {
   const auto goes_on = [](const Process& p) { return p.is_alive; };
-  while (wrong_.empty() && !queue_.empty() && !stops_early_) {
-    if (lineage_.size() > options_.steps) {
+  while (wrong_.empty() && !queue_.empty()) {
+    if (lineage_.size() > options_.steps || counts_.left > 0) {
       // members that were outside have nobody left to ask
       const auto is_in = [&](const Process& p) { return goes_on(p) && register_.names(p.id); };
       if (std::ranges::none_of(processes_, is_in)) break;
@@ -96,11 +96,10 @@ void ElasticWorld::run() {
     if (is_calm_ && now_ - last_commit_ > seconds(20)) fail("nothing is committed any more");
     if (now_ > TimePoint{} + kLongestRun) fail("the job does not come to its end");
   }
-  if (wrong_.empty() && lineage_.size() <= options_.steps && !stops_early_) {
+  if (wrong_.empty() && lineage_.size() + counts_.left <= options_.steps) {
     fail("all have ended too early");
   }
   counts_.steps = lineage_.size() - 1;
-  counts_.left_out = options_.steps - counts_.steps;
 }
 
 void ElasticWorld::fail(const std::string& what) {
@@ -288,9 +287,9 @@ void ElasticWorld::perform(std::size_t slot, ElasticAction action) {
   }
   if (auto* end = std::get_if<EndMember>(&action)) {
     if (end->is_failure) fail(end->why);
-    const bool is_early = end->why == "done" && lineage_.size() <= options_.steps;
-    if (is_early && !p.leaves) fail("the job stops, and not all of its members are to leave");
-    stops_early_ |= is_early;
+    if (end->why == "done" && all_are_to_leave()) {
+      counts_.left = options_.steps - (lineage_.size() - 1);
+    }
     end_process(slot);
     // who has left comes back some time
     if (end->why != "done") at(random(500, 5'000), [this, slot] { start(slot); });

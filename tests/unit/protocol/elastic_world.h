@@ -40,19 +40,20 @@ struct ElasticWorldOptions {
 
 /// What happened, to show that it did.
 struct ElasticCounts {
-  std::uint64_t events = 0, steps = 0, left_out = 0, epochs = 0, redone = 0, prepared_bases = 0,
-                healed = 0;
+  std::uint64_t events = 0, steps = 0, epochs = 0, redone = 0, prepared_bases = 0, healed = 0;
   std::uint64_t kills = 0, pauses = 0, cuts = 0, hangs = 0, gave_up = 0, leaves = 0, flips = 0,
                 failed_heals = 0;
   std::uint64_t broken = 0, freezes = 0;
   std::uint64_t register_losses = 0, fast_recoveries = 0, prepared_groups = 0;
+  std::uint64_t left = 0;  ///< steps that nobody did, because all members were to leave
   void add(const ElasticCounts& other);
   std::string text() const;
 };
 
 /// Members of an elastic job, their main threads, the lines between them, and a register on three
 /// hosts, in virtual time. By chance processes are killed, stopped and hang, lines are cut, bits
-/// flip and register hosts are lost. From nine tenths of the steps on nothing fails any more.
+/// flip and register hosts are lost. From nine tenths of the steps on nothing fails any more. Where
+/// all others are lost, or cut off, and the rest is to leave, the job stops before its last step.
 ///
 /// A state is a number for each slice of it. A step mixes the step's gradient into each, and a
 /// gradient depends on who has computed which samples: redone by others it is another one.
@@ -94,7 +95,7 @@ class ElasticWorld {
   struct Process {
     std::optional<ElasticMember> machine{};
     MemberId id{};
-    bool is_alive = false, has_ended = false, hangs = false, leaves = false;
+    bool is_alive = false, has_ended = false, hangs = false, is_to_leave = false;
     TimePoint paused_until{}, paused_at{};
     TimePoint tick_at = TimePoint::max();
     std::vector<ElasticInput> backlog{};
@@ -175,6 +176,7 @@ class ElasticWorld {
   void lose_register_host();
   bool may_lose(std::size_t slot) const;
   bool has_other_holder(const ElasticRecord& record, std::size_t slot) const;
+  bool all_are_to_leave() const;
   bool is_quiet() const;
   void expect_recovery();
   void calm_down();
@@ -215,7 +217,6 @@ class ElasticWorld {
   TimePoint faults_end_{};  // those that have begun
   std::uint64_t faults_ = 0;
   bool is_calm_ = false;
-  bool stops_early_ = false;  // all of its members were told to leave
   std::string wrong_;
   ElasticCounts counts_;
 };

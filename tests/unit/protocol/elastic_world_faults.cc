@@ -43,7 +43,7 @@ void ElasticWorld::cause_fault() {
   } else if (what < 10) {
     if (!may_lose(slot)) return;
     ++counts_.leaves;
-    processes_[slot].leaves = true;
+    processes_[slot].is_to_leave = true;
     tell(slot, Duration(0), LeaveAsked{});
   } else {
     cause_network_fault(slot);
@@ -76,6 +76,13 @@ bool ElasticWorld::has_other_holder(const ElasticRecord& record, std::size_t slo
     if (p.machine->held().is_whole && (is_in || record.is_donor(p.id.identity))) return true;
   }
   return false;
+}
+
+bool ElasticWorld::all_are_to_leave() const {
+  return std::ranges::all_of(register_.members, [this](const ElasticEntry& m) {
+    const Process& p = processes_[slot_of(m.id.identity)];
+    return p.id == m.id && p.is_to_leave;
+  });
 }
 
 void ElasticWorld::end_process(std::size_t slot) {

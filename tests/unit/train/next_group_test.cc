@@ -38,7 +38,8 @@ class NextGroupTest : public testing::Test {
                             const std::lock_guard lock(mutex_);
                             ready_.push_back(wish.group);
                             changed_.notify_all();
-                          }});
+                          },
+                      .destroy = [](NextGroup::Group) {}});
   }
   void let(std::uint32_t group) {
     const std::lock_guard lock(mutex_);
