@@ -157,7 +157,8 @@ int run(string_view point) {
   const World world = init(std::move(first), 1);
   train::ElasticSession session(epochs, place,
                                 {.say = [&](const std::string&) { fate.at("asks"); },
-                                 .is_asked_to_stop = [] { return false; }});
+                                 .is_asked_to_stop = [] { return false; },
+                                 .is_asked_to_leave = [] { return false; }});
   Reports reports(fate);
   train::Trainer trainer(world, task_of(fate), std::make_shared<Clouds>(fate), {}, options());
   trainer.set_elastic(&session);
