@@ -106,6 +106,8 @@ void ElasticWorld::kill(std::size_t slot) {
   if (!processes_[slot].is_alive || !may_lose(slot)) return;
   ++counts_.kills;
   if (is_quiet()) expect_recovery();
+  // one that is no member may be let in by those that have not seen its end
+  if (!register_.names(processes_[slot].id)) faults_end_ = std::max(faults_end_, now_);
   end_process(slot);
   at(random(1'200, 4'000), [this, slot] { start(slot); });
 }
