@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include <stormo/base/temporary_folder.h>
-#include <stormo/launch/messages/job_control.h>
 #include <stormo/launch/job/job_size.h>
+#include <stormo/launch/messages/job_control.h>
 
 namespace stormo::launch {
 namespace {
