@@ -30,6 +30,7 @@ using Answer = Result<std::optional<observe::HttpResponse>>;
 
 constexpr Duration kSilence = std::chrono::seconds(2);   // after which the picture says so
 constexpr Duration kRenewal = std::chrono::seconds(10);  // after which it is asked again
+constexpr Duration kAskAgain = std::chrono::seconds(1);  // after a question that was cut off
 constexpr Duration kLastWord = std::chrono::milliseconds(500);
 
 /// SIGINT and others, to be read while this object lives.
@@ -139,7 +140,10 @@ class Watch {
     const Answer answer = end_.get->step();
     if (answer.ok() && !*answer) return false;
     end_.get.reset();
-    if (!answer.ok()) return false;  // a refresh tells why, or asks again
+    if (!answer.ok()) {
+      next_ = std::min(next_, now + kAskAgain);  // a refresh tells why, or asks again
+      return false;
+    }
     take(**answer);
     if (!is_over()) gone_ = end_.start(target_.page("/end"), now);
     return true;

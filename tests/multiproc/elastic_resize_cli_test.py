@@ -71,7 +71,8 @@ class Resize(ElasticTest):
         self.assert_as_one_process(job, steps)
 
     def test_what_a_job_cannot_have(self):
-        job = Job(self, None, "-H", "localhost:3", "-n", "2", "elastic.min_ranks=2", "train.logical_shards=6")
+        job = Job(self, None, "-H", "localhost:3", "-n", "2", "elastic.min_ranks=2", "train.logical_shards=6",
+                  "threads=1")
         job.until_step(STEPS_AFTER)
         me = job.process.pid
         self.assertIn("at least 1", self.refused(me, "-n", 0))
