@@ -1,9 +1,11 @@
 #include <stormo/train/elastic/elastic_session.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -54,7 +56,7 @@ Result<transport::StoreAddress> store_of_rank_0(transport::StoreClient& launcher
   return found.status().within("rank 0 has not begun; did it start?");
 }
 
-/// Of all ranks. `own`: identity and address of this one. A collective.
+/// Of all ranks, on rank 0. `own`: identity and address of this one. A collective.
 Result<protocol::ElasticRecord> first_record(comm::Communicator& world,
                                              const ElasticSession::Terms& terms,
                                              const std::string& own) {
@@ -126,7 +128,7 @@ Status ElasticSession::open(const Terms& terms) {
                                   .healing = terms.healing};
   healing_ = terms.healing;
   make_next_group();
-  if (replays()) return open_replay(terms, std::move(member));
+  if (replays()) return open_replay(std::move(member));
   membership::ElasticDriver::Options options{.job = place_.job,
                                              .me = me,
                                              .ports = place.ports,
@@ -162,19 +164,27 @@ Status ElasticSession::open(const Terms& terms) {
 }
 
 /// The processes of a replay meet in the launcher's Store between its epochs.
-Status ElasticSession::open_replay(const Terms& terms, protocol::ElasticOptions member) {
+Status ElasticSession::open_replay(protocol::ElasticOptions member) {
   const transport::Rendezvous& place = place_.place;
   STORMO_ASSIGN_OR_RETURN(
       launcher_, transport::StoreClient::connect({.address = place.store, .secret = place.secret},
                                                  Deadline::after(place.join_timeout)));
-  const membership::MemberAddress address{.links = {}, .store = world_.store().text};
+  const membership::MemberAddress own{.links = {}, .store = world_.store().text};
   STORMO_ASSIGN_OR_RETURN(
-      protocol::ElasticRecord all,
-      first_record(world_, terms, place_.identity() + "\n" + membership::to_text(address)));
+      const std::vector<std::string> texts,
+      checkpoint::gather_texts(world_, place_.identity() + "\n" + membership::to_text(own)));
+  std::string joined = fmt::format("{}", fmt::join(texts, "\n"));
+  STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world_, joined));
+  std::vector<protocol::ElasticEntry> all;
+  std::istringstream lines(joined);
+  for (std::string identity, address;
+       std::getline(lines, identity) && std::getline(lines, address);) {
+    all.push_back({.id = {identity, 1}, .address = address});
+  }
   STORMO_ASSIGN_OR_RETURN(driver_,
                           replay_membership({.register_address = place_.register_address,
                                              .me = place_.identity(),
-                                             .all = std::move(all.members),
+                                             .all = std::move(all),
                                              .rank = world_.rank(),
                                              .store = launcher_.get(),
                                              .abort = [this](Epoch epoch) { abort(epoch); }}));

@@ -131,7 +131,7 @@ class ElasticSession {
   std::optional<std::string> earlier;
 
  private:
-  Status open_replay(const Terms& terms, protocol::ElasticOptions member);
+  Status open_replay(protocol::ElasticOptions member);
   Result<Order> wait_for_order();
   void make_next_group();
   transport::Rendezvous place_in(const protocol::ElasticRecord& record) const;
