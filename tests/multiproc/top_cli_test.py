@@ -242,6 +242,7 @@ class TopTest(TrainTest):
             run, _ = self.begin("-n", "2", "--overwrite", *MANY_STEPS)
             shown = self.watch("--interval", "1min")  # it does not wait for a refresh
             shown.wait_for("small: ")
+            self.assertEqual(self.top("--once").returncode, 0)  # who has asked before is heard now
             ends(run)
             self.assertEqual(shown.end(), 0)
             shown.assert_as_before()

@@ -258,13 +258,15 @@ TEST(MemberLinksTest, MessagesKeepToOneConnectionUntilItIsOver) {
   HandMade dialling(secret), listening(secret);  // both are b
   dialling.dial(a.links().address());
   dialling.send(transport::encode(kB));
-  a.look();
+  dialling.send(encode_message(MemberStatus{.from = kB, .progress = 1}));
+  ASSERT_TRUE(a.hears(kB, 1));
   a.links().send("b", a.status(1));
   a.links().set_peers({{.id = kB, .address = transport::to_string(listening.address())}});
   listening.accept();
   listening.send(transport::encode(kB));
+  listening.send(encode_message(MemberStatus{.from = kB, .progress = 2}));
   EXPECT_EQ(listening.receive(), transport::encode(kA));
-  a.look();
+  ASSERT_TRUE(a.hears(kB, 2));
   a.links().send("b", a.status(2));
   EXPECT_EQ(dialling.receive(), transport::encode(kA));
   EXPECT_EQ(dialling.receive(), encode_message(a.status(1)));
