@@ -69,7 +69,7 @@ void ElasticMember::take(const ProcessEnded& ended) {
 
 void ElasticMember::take(const MainThread& thread) {
   ++progress_;
-  is_waiting_ = thread.is_waiting;
+  is_waiting_ = thread.is_waiting && mode_ == Mode::kRunning;
 }
 
 void ElasticMember::take(const StopAsked&) {
@@ -117,6 +117,7 @@ void ElasticMember::halt() {
   if (may_wait) actions_.emplace_back(AbortPart{record_.epoch});
   mode_ = Mode::kRecovering;
   halted_at_ = watch_.own_time();
+  is_waiting_ = false;  // the abort ends what it waits in
   is_at_rest_ = false;
   is_news_ = true;
 }
