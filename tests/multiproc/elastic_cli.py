@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
 import time
 
@@ -117,6 +118,8 @@ class Job:
 
     def stop(self):
         """By a scheduler's signal. Returns the last step, and stderr."""
+        while select.select([self.process.stdout], [], [], 0)[0]:  # what is not read then is dropped
+            self.read()
         self.process.send_signal(signal.SIGTERM)
         code, records, err = self.test.outcome_of(self.process)
         for record in records:

@@ -163,6 +163,8 @@ class Resize(ElasticTest):
                 job.until_step(STEPS_AFTER)
                 job.send(rank, signal.SIGTERM)
                 job.until_ranks(2)
+                job.until(lambda: rank not in ranks_of(job.process))
+                job.until_step(job.step + 10 * STEPS_AFTER)  # the launcher has seen its end
                 steps, err = job.stop()
                 self.assertRegex(err, rf"rank {rank} \(host \S+, pid \d+\) has left")
                 self.assertNotIn("started again", err)
