@@ -7,13 +7,13 @@ import json
 import os
 import pathlib
 import re
-import select
 import signal
 import time
 
 from train_cli import DEADLINE_S, TrainTest, children_of, if_there, ranks_of
 
 STEPS_AFTER = 20  # that show that a job trains
+CATCH_UP_S = 0.3  # to read what a job has said meanwhile: a step takes longer than its line
 MANY = 1_000_000  # steps: the test ends the run
 
 
@@ -118,7 +118,8 @@ class Job:
 
     def stop(self):
         """By a scheduler's signal. Returns the last step, and stderr."""
-        while select.select([self.process.stdout], [], [], 0)[0]:  # what is not read then is dropped
+        caught_up = time.monotonic() + CATCH_UP_S  # an interrupted launcher drops what its reader leaves
+        while time.monotonic() < caught_up:
             self.read()
         self.process.send_signal(signal.SIGTERM)
         code, records, err = self.test.outcome_of(self.process)
