@@ -42,7 +42,8 @@ bool is_message(OpType type) {
 
 /// torchfrtrace knows the names of PyTorch's own backends and of their operations, no others; that
 /// of PyTorch 2.11 does not know Gloo.
-constexpr std::string_view kLibrary = TORCH_VERSION_MINOR < 12 ? "nccl" : "gloo";
+constexpr bool kKnowsGloo = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 12;
+constexpr std::string_view kLibrary = kKnowsGloo ? "gloo" : "nccl";
 
 std::string_view title_for_analyser(const StormoWork::Description& operation) {
   switch (operation.type) {

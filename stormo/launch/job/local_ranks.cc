@@ -241,6 +241,7 @@ void LocalRanks::abandon(Process& process) {
 void LocalRanks::note_gone(Process& process) {
   process.gone = true;
   forget_child(process.pid);
+  stopped_.forget(process.pid);
   if (process.pidfd.valid()) loop_.forget(process.pidfd.get());
   process.pidfd.reset();
 }
@@ -285,7 +286,7 @@ void LocalRanks::tick(TimePoint now) {
     listener_.on_message(
         job_.host, fmt::format("rank {} (pid {}) has been stopped for {}: it is ended", p.rank,
                                p.pid, format_duration(job_.longest_stop)));
-    stopped_.forget(p.pid);
+    stopped_.forget(p.pid);  // it is said once
     ::kill(p.pid, SIGKILL);
   }
 }

@@ -2,18 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <string>
+#include <stormo/base/proc.h>
 
 namespace stormo::launch {
 
-// "4711 (the name) T ..."
 bool is_stopped(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  std::getline(file, line);
-  const std::size_t end = line.rfind(") ");
-  return end != std::string::npos && line.compare(end + 2, 1, "T") == 0;
+  const auto state = process_state(fmt::format("/proc/{}", pid));
+  return state && state->letter == 'T';
 }
 
 bool StoppedProcesses::is_stopped_too_long(pid_t pid) {

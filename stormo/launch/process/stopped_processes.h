@@ -23,6 +23,7 @@ class StoppedProcesses {
   static constexpr Duration kInterval = std::chrono::seconds(1);
   /// One look. Whether the process has been stopped at each one for so long.
   bool is_stopped_too_long(pid_t pid);
+  /// It has ended: the number may be another one's later.
   void forget(pid_t pid) { looks_.erase(pid); }
 
  private:
