@@ -116,6 +116,11 @@ class Job:
         state = if_there(pathlib.Path(f"/proc/{pid}/stat").read_text, "")
         return state != "" and state.rpartition(")")[2].split()[0] != "Z"
 
+    def lose(self, rank):
+        """Kills it, once the job trains."""
+        self.until_step(STEPS_AFTER)
+        self.send(rank, signal.SIGKILL)
+
     def stop(self):
         """By a scheduler's signal. Returns the last step, and stderr."""
         caught_up = time.monotonic() + CATCH_UP_S  # an interrupted launcher drops what its reader leaves

@@ -17,8 +17,7 @@ class Elastic(ElasticTest):
         for victim in range(3):
             with self.subTest(victim=victim):
                 job = Job(self, 3, f"checkpoint.directory=killed{victim}")
-                job.until_step(STEPS_AFTER)
-                job.send(victim, signal.SIGKILL)
+                job.lose(victim)
                 job.until_ranks(3)
                 steps, _ = job.stop()
                 self.assert_as_one_process(job, steps)
@@ -48,8 +47,7 @@ class Elastic(ElasticTest):
 
     def test_the_last_rank_goes_on_alone(self):
         job = Job(self, 3)
-        job.until_step(STEPS_AFTER)
-        job.send(0, signal.SIGKILL)
+        job.lose(0)
         job.send(2, signal.SIGKILL)
         job.until_ranks(3)
         steps, _ = job.stop()
@@ -57,8 +55,7 @@ class Elastic(ElasticTest):
 
     def test_a_replacement_is_killed_while_it_joins(self):
         job = Job(self, 2)
-        job.until_step(STEPS_AFTER)
-        job.send(1, signal.SIGKILL)
+        job.lose(1)
         job.until(lambda: job.epochs and job.epochs[-1][1] == 2)
         job.send(1, signal.SIGKILL)  # it has just become a member, and gets the state
         job.until_ranks(2)

@@ -44,16 +44,14 @@ class ElasticHosts(ElasticHostsTest):
         for victim in (0, 3):
             with self.subTest(victim=victim):
                 job = self.job(f"checkpoint.directory=killed{victim}")
-                job.until_step(STEPS_AFTER)
-                job.send(victim, signal.SIGKILL)
+                job.lose(victim)
                 job.until_ranks(4)
                 steps, _ = job.stop()
                 self.assert_as_one_process(job, steps)
 
     def test_the_state_comes_from_the_replacements_host(self):
         job = self.job()
-        job.until_step(STEPS_AFTER)
-        job.send(3, signal.SIGKILL)
+        job.lose(3)
         job.until_ranks(4)
         _, err = job.stop()
         self.assertRegex(err, r"-2/1: has the state: [\d.]+ [KM]iB from its host, 0 B from others")
@@ -61,8 +59,7 @@ class ElasticHosts(ElasticHostsTest):
     def test_else_it_comes_from_others(self):
         job = Job(self, None, "-H", f"{self.name}-1:1,{self.name}-2:1", "--interface", f"{self.name}br,eth0",
                   "--remote-shell", f"{self.on_host} {{host}}")
-        job.until_step(STEPS_AFTER)
-        job.send(1, signal.SIGKILL)
+        job.lose(1)
         job.until_ranks(2)
         _, err = job.stop()
         self.assertRegex(err, r"-2/0: has the state: 0 B from its host, [\d.]+ [KM]iB from others")

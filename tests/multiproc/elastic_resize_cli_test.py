@@ -136,8 +136,7 @@ class Resize(ElasticTest):
 
     def test_a_newcomer_leaves_while_it_gets_the_state(self):
         job = Job(self, 3)
-        job.until_step(STEPS_AFTER)
-        job.send(2, signal.SIGKILL)
+        job.lose(2)
         job.until(lambda: job.epochs and job.epochs[-1][1] == 3)  # it has just become a member
         self.assertEqual(self.resized(job.process.pid, "-n", 2)["training"], 2)
         self.assertEqual(self.resized(job.process.pid, "-n", 3)["training"], 3)
@@ -147,8 +146,7 @@ class Resize(ElasticTest):
 
     def test_another_one_leaves_while_a_newcomer_gets_the_state(self):
         job = Job(self, 3)
-        job.until_step(STEPS_AFTER)
-        job.send(0, signal.SIGKILL)
+        job.lose(0)
         job.until(lambda: job.epochs and job.epochs[-1][1] == 3)
         self.assertEqual(self.resized(job.process.pid, "-n", 2)["training"], 2)
         self.assertEqual(set(ranks_of(job.process)), {0, 1})
