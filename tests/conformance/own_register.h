@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -15,13 +16,20 @@
 
 namespace stormo::membership::test {
 
+/// An address of loopback that other processes do not use: no connection of theirs takes the port
+/// of a server that is to come back there.
+inline std::string own_loopback() {
+  const int pid = ::getpid();
+  return "127.1." + std::to_string(pid / 250 % 250) + "." + std::to_string(pid % 250 + 1);
+}
+
 /// Acceptors as threads of this process, on loopback.
 class OwnRegister final : public RegisterUnderTest {
  public:
   explicit OwnRegister(int count)
       : folder_(TemporaryFolder::create("stormo-register-").take_or_throw()),
         servers_(static_cast<std::size_t>(count)),
-        addresses_(servers_.size(), {.host = "127.0.0.1"}) {
+        addresses_(servers_.size(), {.host = own_loopback()}) {
     for (int i = 0; i < count; ++i) {
       start(i, AcceptorFile::create(folder_of(i), name(i)).take_or_throw());
     }

@@ -113,7 +113,7 @@ for page in stormo stormo-train stormo-plan-show stormo-data-fetch; do
 done
 [ ! -e "$prefix/share/man/man1/stormo-agent.1" ]
 if command -v man >/dev/null; then
-  MANPATH=$prefix/share/man MANPAGER=cat man stormo-train | grep -q -- '--dry-run'
+  MANPATH=$prefix/share/man MANPAGER=cat man stormo-train | grep -- --dry-run >/dev/null
 fi
 [ -s "$prefix/share/stormo/docs/README.md" ] && [ -s "$prefix/share/stormo/examples/ddp.cc" ]
 mkdir "$folder/run"

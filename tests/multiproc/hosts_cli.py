@@ -21,7 +21,7 @@ class HostsTest(TrainTest):
         if os.geteuid() != 0:
             raise unittest.SkipTest("root: network namespaces need root")
         cls.name = f"s{os.getpid() % 1000000}"
-        up = subprocess.run([HOSTS, "up", str(cls.COUNT), "--name", cls.name, *(("--rate", cls.RATE) if cls.RATE else ())], capture_output=True, text=True)
+        up = subprocess.run([HOSTS, "up", str(cls.COUNT), "--name", cls.name, "--owner", str(os.getpid()), *(("--rate", cls.RATE) if cls.RATE else ())], capture_output=True, text=True)
         if up.returncode != 0:
             raise unittest.SkipTest(f"root: cannot make network namespaces: {up.stderr}")
         cls.addClassCleanup(subprocess.run, [HOSTS, "down", "--name", cls.name], check=True)

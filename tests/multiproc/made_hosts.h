@@ -15,14 +15,15 @@ namespace stormo::testing {
 /// on the bridge NAMEbr. Needs root.
 class MadeHosts {
  public:
-  /// `options`: more of `hosts up`, such as a rate.
+  /// `options`: more of `hosts up`, such as a rate or --v6.
   explicit MadeHosts(int count, const std::vector<std::string>& options = {})
       : name_("t" + std::to_string(::getpid() % 1000000)) {
     if (::geteuid() != 0) {
       problem_ = "network namespaces need root";
       return;
     }
-    std::vector<std::string> words{built("hosts"), "up", std::to_string(count), "--name", name_};
+    std::vector<std::string> words{built("hosts"), "up",      std::to_string(count),     "--name",
+                                   name_,          "--owner", std::to_string(::getpid())};
     words.insert(words.end(), options.begin(), options.end());
     const Outcome up = run_to_end(words);
     if (up.status != 0) problem_ = "cannot make network namespaces: " + up.err;
@@ -36,6 +37,8 @@ class MadeHosts {
   /// Empty, or why there are none.
   const std::string& problem() const { return problem_; }
   const std::string& name() const { return name_; }
+  std::string bridge() const { return name_ + "br"; }
+  std::string host(int index) const { return name_ + "-" + std::to_string(index + 1); }
 
  private:
   const std::string name_;

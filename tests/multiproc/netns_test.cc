@@ -3,23 +3,26 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <memory>
+#include <set>
 
+#include "made_hosts.h"
 #include "process.h"
 #include "tests/built.h"
-#include "two_hosts.h"
 
 namespace stormo::testing {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
 
 class Network : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (!hosts_.problem().empty()) GTEST_SKIP() << "root: " << hosts_.problem();
   }
-  std::vector<std::string> run(const std::string& mode) const {
+  Words run(const std::string& mode) const {
     return {built("stormo"),
             "run",
             "-H",
@@ -33,7 +36,7 @@ class Network : public ::testing::TestWithParam<bool> {
             mode};
   }
 
-  const TwoHosts hosts_{GetParam()};
+  const MadeHosts hosts_{2, GetParam() ? Words{"--v6"} : Words{}};
 };
 
 TEST_P(Network, TwoHostsOfTwoRanksMeet) {
@@ -68,6 +71,42 @@ TEST_P(Network, AKilledRankEndsBothHosts) {
 
 INSTANTIATE_TEST_SUITE_P(Addresses, Network, ::testing::Values(false, true),
                          [](const auto& i) { return i.param ? "V6" : "V4"; });
+
+Words up(const std::string& name, pid_t owner) {
+  return {built("hosts"), "up", "1", "--name", name, "--owner", std::to_string(owner)};
+}
+
+TEST(NetworkOfHosts, GoesBeforeTheNextOneOnceItsOwnerHasEnded) {
+  if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
+  Process owner({"/bin/true"});
+  ASSERT_EQ(owner.wait(), 0);
+  const std::string left = "u" + std::to_string(owner.pid());
+  ASSERT_EQ(run_to_end(up(left, owner.pid())).status, 0);
+  EXPECT_THAT(run_to_end({"/sbin/ip", "netns"}).out, HasSubstr(left + "-1"));
+  const MadeHosts next(1);
+  ASSERT_EQ(next.problem(), "");
+  const std::string hosts = run_to_end({"/sbin/ip", "netns"}).out;
+  EXPECT_EQ(count(hosts, left + "-1"), 0) << hosts;
+  EXPECT_THAT(hosts, HasSubstr(next.host(0)));
+}
+
+TEST(NetworkOfHosts, HasAddressesThatNoOtherOneHasThoughAllAreMadeAtOnce) {
+  if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
+  std::vector<std::unique_ptr<Process>> made;
+  Words names;
+  for (char letter = 'a'; letter < 'f'; ++letter) {
+    names.push_back(std::string(1, letter) + std::to_string(::getpid()));
+    made.push_back(std::make_unique<Process>(up(names.back(), ::getpid())));
+  }
+  std::set<std::string> addresses;
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    EXPECT_EQ(made[i]->wait(), 0) << made[i]->err();
+    addresses.insert(
+        run_to_end({"/sbin/ip", "-n", names[i] + "-1", "-br", "-4", "addr", "show", "eth0"}).out);
+  }
+  EXPECT_EQ(addresses.size(), names.size());
+  for (const std::string& name : names) run_to_end({built("hosts"), "down", "--name", name});
+}
 
 }  // namespace
 }  // namespace stormo::testing

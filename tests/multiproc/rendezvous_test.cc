@@ -11,9 +11,9 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/temporary_folder.h>
 
+#include "made_hosts.h"
 #include "process.h"
 #include "tests/built.h"
-#include "two_hosts.h"
 
 namespace stormo::testing {
 namespace {
@@ -57,7 +57,7 @@ class Rendezvous : public ::testing::TestWithParam<bool> {
     return "stormo-rendezvous 1\ntcp:127.0.0.1:9\n" + std::string(64, 'a') + "\n";
   }
 
-  const TwoHosts hosts_{GetParam()};
+  const MadeHosts hosts_{2, GetParam() ? Words{"--v6"} : Words{}};
   const TemporaryFolder folder_ = TemporaryFolder::create("rendezvous-test").take_or_throw();
 };
 

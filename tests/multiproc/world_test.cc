@@ -14,9 +14,9 @@
 
 #include <stormo/base/temporary_folder.h>
 
+#include "made_hosts.h"
 #include "process.h"
 #include "tests/built.h"
-#include "two_hosts.h"
 
 namespace stormo::testing {
 namespace {
@@ -196,7 +196,7 @@ class WorldOfTwoHosts : public World {
   Words in_host(int host) const {
     return {"/usr/bin/nsenter", "--net=/run/netns/" + hosts_.host(host)};
   }
-  const TwoHosts hosts_{/*v6=*/false};
+  const MadeHosts hosts_{2};
 };
 
 TEST_F(WorldOfTwoHosts, NeedsAFileOrTrustAndSaysSo) {
