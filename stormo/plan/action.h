@@ -60,6 +60,11 @@ enum class ActionKind : std::uint8_t {
   /// weighted by the samples of each rank since the average before. Where parameters are on servers
   /// these average: this worker's go to them, and the next pull brings the averages.
   kAverage,
+  /// As kAverage, of the parameters alone: each rank keeps its own state of the optimizer.
+  kAverageParameters,
+  /// A step of the outer optimizer, which each rank does alike: the averages are replaced by
+  /// parameters between those with which the period began and beyond the averages.
+  kOuterUpdate,
   /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
   /// this worker's values and the centre, which servers hold, move towards each other.
   kElasticAverage,
@@ -78,7 +83,7 @@ enum class ActionKind : std::uint8_t {
   /// has to stop.
   kAgree,
 };
-inline constexpr std::size_t kNumActionKinds = 32;  // checked where the rows are
+inline constexpr std::size_t kNumActionKinds = 34;  // checked where the rows are
 
 /// How the ranks of one mesh axis hold a value.
 enum class Placement : std::uint8_t {
@@ -196,6 +201,7 @@ struct ActionRow {
   bool changes_parameters = false;  ///< of the module: whoever saves them has to be done
   bool all_batches = false;         ///< is of all batches under way, and finishes them
   bool barrier = false;             ///< ranks of a host wait for each other
+  bool averages_state = false;      ///< averages the optimizer's state, too
   Values needs = {};                ///< before it begins: of its range, or of all if it has none
   Values needs_at_end = {};         ///< before it is over
   Values makes = {};
@@ -216,6 +222,10 @@ struct ActionRow {
   /// Whether it averages parameters that diverged.
   constexpr bool averages() const {
     return is({Value::kParameters, Placement::kDiverged, Placement::kReplicate});
+  }
+  /// Whether it makes other parameters of their averages.
+  constexpr bool outer_updates() const {
+    return is({Value::kParameters, Placement::kReplicate, Placement::kReplicate});
   }
   constexpr bool places(Value of, Placement to) const {
     return change && change->of == of && change->to == to;

@@ -19,6 +19,9 @@ using plan::Placement;
 using plan::Range;
 using plan::Value;
 
+/// Of an outer optimizer, for each element: what the period began with, and a momentum.
+constexpr int kOuterNumbers = 2;
+
 std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
 /// Into how many parts the ranks cut a value, or in how many they count one copy.
@@ -96,8 +99,14 @@ class MemoryWalk {
       if (has_worker_copies(plan_) && !averages) now_.gradients += whole;  // their sums
       if (has_centre(plan_)) now_.parameters += whole;                     // what an exchange makes
       if (is_remote(plan_) && !averages) continue;  // servers have the optimizer's state
-      now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
+      const int outer = has_outer_update() ? kOuterNumbers : 0;
+      now_.optimizer_state += divide_up(whole, state_parts) * (sizes_.optimizer_numbers + outer);
     }
+  }
+
+  bool has_outer_update() const {
+    return std::ranges::any_of(plan_.actions,
+                               [](const Action& a) { return row_of(a.kind).outer_updates(); });
   }
 
   /// Gradients of replicas that do not travel as they are get packed into a buffer that is kept. A

@@ -438,7 +438,8 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
     if (row.makes.has(Value::kBatch)) return times.load;
     if (row.makes.has(Value::kLoss)) return times.loss;
     if (row.makes.has(Value::kNorm)) return times.norm * share(rank, whole);
-    return row.makes.has(Value::kUpdated) ? update * share(rank, a.range) : 0;
+    const bool updates = row.makes.has(Value::kUpdated) || row.outer_updates();
+    return updates ? update * share(rank, a.range) : 0;
   };
 }
 

@@ -109,7 +109,7 @@ class Finder {
     if (c.from == Placement::kRemote) give_pulled();
     if (c.to != Placement::kReplicate) return;
     if (c.from == Placement::kShard) return flat(GoalKind::kAllGather);
-    if (!has_servers(plan_)) average();
+    if (row_.averages() && !has_servers(plan_)) average();
   }
 
   /// Over which ranks do a step together: with servers those of a worker, else `axes`.
@@ -226,10 +226,11 @@ class Finder {
     return sizes_.agreed_numbers + (averages && sizes_.agreed_numbers > 0 ? 1 : 0);
   }
 
-  // The weights and the steps of each parameter first.
+  // The weights first, and with the optimizer's state the steps of each parameter.
   void average() {
-    add(1 + trainable_in(a_.range), DType::kFloat64, a_.axes);
-    for (int i = 0; i <= sizes_.averaged_slots; ++i) {
+    const bool state = row_.averages_state;
+    add(1 + (state ? trainable_in(a_.range) : 0), DType::kFloat64, a_.axes);
+    for (int i = 0; i <= (state ? sizes_.averaged_slots : 0); ++i) {
       for (const auto& [dtype, count] : arrays()) {
         add(count, dtype, a_.axes, GoalKind::kAllReduce, averaging_algorithm(plan_.mesh));
       }

@@ -34,6 +34,8 @@ namespace stormo::analysis {
 /// | push              | gradients: partial, unscaled, clipped; once  | no gradients                |
 /// | average           | parameters: diverged at rest, and updated    | parameters: equal, diverged |
 /// |                   | parameters: remote, and the copies updated   | no gradients                |
+/// | average_parameters | as average, but not remote                  | parameters: equal, diverged |
+/// | outer_update      | parameters: averaged, in the same steps      | parameters: equal, diverged |
 /// | elastic_average   | parameters: diverged at rest; their gradients | parameters: diverged       |
 /// | norm              | gradients: final                             | norm                        |
 /// | unscale, clip     | norm                                         | a factor of the gradients   |

@@ -64,6 +64,7 @@ StepWalk::StepWalk(const StepPlan& plan)
   for (const Action& a : plan.actions) {
     const plan::ActionRow& row = row_of(a.kind);
     const bool drops = row.places(Value::kParameters, Placement::kShard);
+    has_outer_updates_ = has_outer_updates_ || row.outer_updates();
     for (int i = a.range.first; i <= a.range.last; ++i) {
       if (drops) parameters_[at(i)].dropped = true;
       if (!row.adds_gradients) continue;
@@ -231,6 +232,7 @@ Status StepWalk::all_is_done() const {
       return bad("no action ",
                  averages_on_servers(plan_) ? "averages " : "pushes the gradients of ", p.name());
     }
+    if (has_outer_updates_ && !p.outer_updated) return bad("no outer_update is of ", p.name());
     if (!is_diverged(plan_) || p.averaged || p.exchanged) continue;
     return bad("no action ", has_centre(plan_) ? "exchanges " : "averages ", p.name(),
                ", which diverges");

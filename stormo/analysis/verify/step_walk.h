@@ -39,6 +39,7 @@ class StepWalk {
     bool scattered = false;
     bool updated = false;
     bool averaged = false;
+    bool outer_updated = false;
     bool exchanged = false;
     bool copy_updated = false;  // a worker's, of what is on servers
 
@@ -88,6 +89,7 @@ class StepWalk {
   Status place(const plan::Change& change, std::size_t axis, Parameter& p);
   Status pull(const plan::Action& a);
   Status change_diverged(const plan::Action& a);
+  Status outer_update(const plan::Action& a);
   Status add_gradient(Parameter& p);
   Status gradients_complete(const plan::Action& a);
   Status has_terms(const Parameter& p, const std::vector<std::size_t>& axes,
@@ -110,6 +112,7 @@ class StepWalk {
   int frozen_ = 0;     // segments before the first that any gradient reaches
   plan::Values made_;  // of those of which a step has one
   bool factors_used_ = false, weights_used_ = false, agreed_ = false;
+  bool has_outer_updates_ = false;
 };
 
 }  // namespace stormo::analysis

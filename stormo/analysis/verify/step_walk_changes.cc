@@ -163,6 +163,7 @@ Status StepWalk::change_parameters(const Action& a) {
   const plan::Change& change = *row_of(a.kind).change;
   if (change.from == Placement::kRemote) return pull(a);
   if (change.from == Placement::kDiverged) return change_diverged(a);
+  if (row_of(a.kind).outer_updates()) return outer_update(a);
   for (int i = a.range.first; i <= a.range.last; ++i) {
     STORMO_RETURN_IF_ERROR(place(change, axes_of(a).front(), parameters_[at(i)]));
   }
@@ -237,6 +238,16 @@ Status StepWalk::change_diverged(const Action& a) {
     if (remote_) p.has_gradients = false;  // the servers have what the worker made of them
     return std::exchange(remote_ ? p.updated : p.averaged, true) ? bad("averages a second time")
                                                                  : Status();
+  });
+}
+
+/// Of averages, once.
+Status StepWalk::outer_update(const Action& a) {
+  return each(a, [&](Parameter& p) {
+    if (!p.averaged) return bad("comes before the average of ", p.name());
+    if (a.every != every_) return bad("comes in other steps than the averages");
+    return std::exchange(p.outer_updated, true) ? bad("updates ", p.name(), " a second time")
+                                                : Status();
   });
 }
 

@@ -4,7 +4,8 @@
 // steps, and then all copies are replaced by their average. Cost per step and rank: one all-reduce
 // of the parameters and of the optimizer's state, divided by the period. With a period of 1 and an
 // update that is linear in the gradient (SGD, also with momentum) it is synchronous training; Adam
-// is not linear. A replica may be cut into stages and slices: then each rank has an average with
+// is not linear. The optimizer's state may stay with each rank: then an all-reduce is of the
+// parameters alone. A replica may be cut into stages and slices: then each rank has an average with
 // the ranks that have the same part of the others. Papers: R. McDonald et al., "Distributed
 // training strategies for the structured perceptron", NAACL 2010; S. Stich, "Local SGD converges
 // fast and communicates little", ICLR 2019; H. McMahan et al., "Communication-efficient learning of
@@ -40,7 +41,7 @@ Status check(const plan::StepPlan& in) {
       "schedule whose steps do not, such as '1f1b'");
 }
 
-Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period) {
+Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period, bool state) {
   if (ranks < 1 || period < 1 || period > plan::kMaxPeriod) {
     return invalid_argument("parameter_averaging: " + std::to_string(ranks) + " ranks, period " +
                             std::to_string(period) +
@@ -61,17 +62,17 @@ Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period) 
     return Status(Code::kBadPlan, "parameter_averaging: the plan has no agree");
   }
   agree->every = period;
-  out.actions.insert(agree, {.kind = plan::ActionKind::kAverage,
-                             .range = all_parameters(in.model),
-                             .axes = {kReplicaAxis},
-                             .every = period});
+  const auto kind = state ? plan::ActionKind::kAverage : plan::ActionKind::kAverageParameters;
+  out.actions.insert(
+      agree,
+      {.kind = kind, .range = all_parameters(in.model), .axes = {kReplicaAxis}, .every = period});
   return out;
 }
 
 }  // namespace
 
-Pass parameter_averaging(int ranks, int period) {
-  return [=](const plan::StepPlan& in) { return average(in, ranks, period); };
+Pass parameter_averaging(int ranks, int period, bool state) {
+  return [=](const plan::StepPlan& in) { return average(in, ranks, period, state); };
 }
 
 }  // namespace stormo::parallel

@@ -259,6 +259,11 @@ const std::vector<std::string>& parameter_names() {
   return names;
 }
 
+const std::vector<std::string>& average_state_names() {
+  static const std::vector<std::string> names = {"auto", "yes", "no"};
+  return names;
+}
+
 Status check_strategy(const Strategy& strategy, const Workers& workers, const StepOptions& step) {
   return check(strategy, {workers, step});
 }

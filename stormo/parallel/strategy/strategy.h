@@ -6,6 +6,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/parallel/computation/reduce_with.h>
+#include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/plan/step_plan.h>
 
@@ -40,6 +41,9 @@ struct Strategy {
   /// kParameterAveraging, kElasticAveraging, servers that average: steps from one to the next.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;
+  OuterOptimizer outer = {};  ///< kParameterAveraging: what follows an average
+  /// kParameterAveraging: whether averages are of the optimizer's state, too.
+  enum class AverageState { kAuto, kYes, kNo } average_state = AverageState::kAuto;
   /// kDdp, mirrored kinds, kFsdp, kParameterAveraging: stages that each replica is cut into;
   /// kParameterServer: those of each worker.
   int pipeline = 1;
@@ -75,12 +79,21 @@ inline std::int64_t ranks_of_replica(const Strategy& s) {
 /// Ranks of one worker of servers: they have parts of its batch, or of its model.
 std::int64_t ranks_of_worker(const Strategy& s);
 
+/// Whether averages are of the optimizer's state, too: by default where no outer optimizer follows.
+inline bool averages_state(const Strategy& s) {
+  if (s.average_state != Strategy::AverageState::kAuto) {
+    return s.average_state == Strategy::AverageState::kYes;
+  }
+  return s.outer.kind == OuterOptimizer::Kind::kNone;
+}
+
 /// Whether parameters, or a centre, are on servers.
 bool has_servers(Strategy::Kind kind);
 
 /// Names as in recipes, in the order of the enumerators.
 const std::vector<std::string>& strategy_names();
 const std::vector<std::string>& parameter_names();
+const std::vector<std::string>& average_state_names();
 
 /// The ranks on which a strategy runs; where there are servers the workers only.
 struct Workers {

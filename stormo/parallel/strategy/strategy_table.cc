@@ -12,6 +12,7 @@
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/parallel/replicas/host_shared.h>
 #include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
@@ -62,7 +63,8 @@ void shard(Passes& passes, const Strategy& s, const Job& job, int copies) {
 }
 
 void average(Passes& passes, const Strategy& s, const Job&, int copies) {
-  passes.push_back(parameter_averaging(copies, s.period));
+  passes.push_back(parameter_averaging(copies, s.period, averages_state(s)));
+  if (s.outer.kind != OuterOptimizer::Kind::kNone) passes.push_back(outer_update());
 }
 
 void draw_to_centre(Passes& passes, const Strategy& s, const Job&, int copies) {
@@ -112,6 +114,11 @@ Status check_workers(const Strategy& s, const Job& job) {
 Status check_columns(const Strategy& s, const Job& job) {
   if (job.step.bucket_bytes == 0) return {};
   return refuse(s, "averages no gradients; leave out bucket_bytes");
+}
+
+Status check_outer(const Strategy& s, const Job&) {
+  const std::string wrong = wrong_with(s.outer);
+  return wrong.empty() ? Status() : refuse(s, wrong);
 }
 
 Status any_cut(const Strategy&, const Job&) { return {}; }
@@ -252,9 +259,10 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kParameterAveraging,
        .name = "parameter_averaging",
        .ranks = "on any hosts",
-       .keys = "period warmup_steps max_distance",
+       .keys = "period warmup_steps max_distance outer outer_lr outer_momentum average_state",
        .trains_as_one = false,
        .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
+       .check = check_outer,
        .check_cut = check_averaged_parts,
        .distribute = average},
       {.kind = Kind::kElasticAveraging,

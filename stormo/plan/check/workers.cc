@@ -46,6 +46,8 @@ Status check_worker(const StepPlan& p, const Action& a) {
   }
   if (row.averages() && several_ranks)
     return bad("is of workers of one rank, which have a copy each");
+  if (row.averages() && !row.averages_state)
+    return bad("leaves the optimizer's state to each rank, and servers average it, too");
   const bool of_copies = row.takes_from(Placement::kDiverged);  // with a centre, or neighbours
   if (row.averages() || (row.scope == Scope::kServers && !of_copies)) return check_exchange(p, a);
   const bool adds_up =

@@ -91,6 +91,61 @@ TEST(StepAverages, RanksMixWhatTheyHaveUpdatedWithTheirNeighbours) {
       "between steps");
 }
 
+TEST(StepAverages, AnOuterUpdateIsOfAveragesOnceAndOfAllOfThem) {
+  const auto outer = [](StepPlan& p) {
+    p.actions.insert(p.actions.begin() + 7,
+                     {.kind = ActionKind::kOuterUpdate, .range = {0, 1}, .every = 4});
+  };
+  EXPECT_EQ(said_of(outer), "");
+  EXPECT_EQ(said_of([&](StepPlan& p) {
+              outer(p);
+              std::swap(p.actions[6], p.actions[7]);
+            }),
+            "action 6 (outer_update 0-1 every 4: a .. b): comes before the average of parameter 0 "
+            "(a)");
+  EXPECT_EQ(said_of([&](StepPlan& p) {
+              outer(p);
+              p.actions[7].every = 8;
+            }),
+            "action 7 (outer_update 0-1 every 8: a .. b): comes in other steps than the averages");
+  EXPECT_EQ(said_of([&](StepPlan& p) {
+              outer(p);
+              outer(p);
+            }),
+            "action 8 (outer_update 0-1 every 4: a .. b): updates parameter 0 (a) a second time");
+  EXPECT_EQ(said_of([&](StepPlan& p) {
+              outer(p);
+              p.actions[7].range = {1, 1};
+            }),
+            "action 8 (agree every 4): no outer_update is of parameter 0 (a)");
+  EXPECT_EQ(said_of([&](StepPlan& p) {
+              outer(p);
+              p.actions[7].axes = {"dp"};
+            }),
+            "action 7 (outer_update 0-1 over dp every 4: a .. b): takes no axis");
+  StepPlan remote = averaging();
+  outer(remote);
+  remote.parameters = remote.optimizer_state = {Placement::kRemote};
+  EXPECT_FALSE(verify(remote).ok());
+}
+
+// The state of the optimizer stays, and the outer update sends nothing.
+TEST(StepAverages, OfParametersAloneMoveTheseAndTheWeightOfARank) {
+  StepPlan p = averaging();
+  p.actions[5] = {
+      .kind = ActionKind::kAverageParameters, .range = {0, 1}, .axes = {"dp"}, .every = 4};
+  p.actions[6] = {.kind = ActionKind::kOuterUpdate, .range = {0, 1}, .every = 4};
+  ASSERT_TRUE(verify(p).ok()) << verify(p).to_string();
+  const std::vector<Collective> moved = collectives_of(p, 5, {.averaged_slots = 2});
+  ASSERT_EQ(moved.size(), 2u);
+  EXPECT_EQ(moved[0].bytes(), 8);
+  EXPECT_EQ(moved[1].bytes(), 40 * 4);
+  EXPECT_TRUE(collectives_of(p, 6, {.averaged_slots = 2}).empty());
+  const std::int64_t before = memory(averaging(), {.optimizer_numbers = 2}).between_steps.total();
+  EXPECT_EQ(memory(p, {.optimizer_numbers = 2}).between_steps.total(), before + 2 * 40 * 4)
+      << "what the period began with, and a momentum";
+}
+
 /// A worker that pulls in every 4th step and pushes in every 2nd.
 StepPlan worker_with_copy() {
   StepPlan p = averaging();
@@ -137,6 +192,12 @@ TEST(StepAverages, ServersGetTheUpdatedCopyOnce) {
   EXPECT_EQ(verify(p).message(),
             "action 5 (average 0-1 over dp every 4: a .. b): averages parameter 0 (a) before its "
             "update");
+  p = averaged_by_servers();
+  p.actions[6].kind = ActionKind::kAverageParameters;
+  EXPECT_EQ(
+      verify(p).message(),
+      "action 6 (average_parameters 0-1 over dp every 4: a .. b): leaves the optimizer's state "
+      "to each rank, and servers average it, too");
   p = averaged_by_servers();
   p.actions.push_back(p.actions[6]);
   EXPECT_EQ(verify(p).message(),

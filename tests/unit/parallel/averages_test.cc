@@ -14,6 +14,7 @@
 #include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/parallel/replicas/choose.h>
 #include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
@@ -96,6 +97,70 @@ TEST(ParameterAveraging, RefusesWhatItCannotRewrite) {
             "after one_device+micro_batches2+pipeline2_pipedream: parameter_averaging: steps "
             "overlap, so no step ends with all of its updates; use a schedule whose steps do not, "
             "such as '1f1b'");
+}
+
+TEST(OuterUpdate, FollowsTheAverageOfParameters) {
+  const auto p =
+      compose(one_device(shape(2)), parameter_averaging(3, 8, /*state=*/false), outer_update());
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->strategy, "one_device+parameter_averaging+outer_update");
+  EXPECT_THAT(all_actions(*p),
+              ::testing::ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "update 0-3",
+                                     "average_parameters 0-3 over dp every 8",
+                                     "outer_update 0-3 every 8", "agree every 8"));
+  EXPECT_EQ(plan::parse_step_plan(to_text(*p)).take_or_throw(), *p);
+  const auto with_state = compose(one_device(shape(2)), parameter_averaging(3, 8), outer_update());
+  EXPECT_NE(hash(*p), hash(*with_state));
+}
+
+TEST(OuterUpdate, IsChosenByTheStrategyWhichThenKeepsTheStateOfEachRank) {
+  using State = Strategy::AverageState;
+  const auto actions = [](const OuterOptimizer& outer, State state) {
+    const StepPlan p =
+        plan_for(
+            {.kind = Strategy::Kind::kParameterAveraging, .outer = outer, .average_state = state},
+            shape(1), {.ranks_per_host = {2}})
+            .take_or_throw();
+    std::string out;
+    for (const plan::Action& a : p.actions) {
+      if (row_of(a.kind).averages() || row_of(a.kind).outer_updates()) {
+        out += std::string(to_string(a.kind)) + " ";
+      }
+    }
+    return out;
+  };
+  const OuterOptimizer nesterov{.kind = OuterOptimizer::Kind::kNesterov};
+  EXPECT_EQ(actions({}, State::kAuto), "average ");
+  EXPECT_EQ(actions({}, State::kNo), "average_parameters ");
+  EXPECT_EQ(actions(nesterov, State::kAuto), "average_parameters outer_update ");
+  EXPECT_EQ(actions(nesterov, State::kYes), "average outer_update ");
+}
+
+TEST(OuterUpdate, NumbersThatAreLeftOutAreThoseOfTheRule) {
+  using Kind = OuterOptimizer::Kind;
+  EXPECT_EQ(with_defaults({.kind = Kind::kNesterov}), (OuterOptimizer{Kind::kNesterov, 0.7, 0.9}));
+  EXPECT_EQ(with_defaults({.kind = Kind::kSlowMo}), (OuterOptimizer{Kind::kSlowMo, 1, 0.5}));
+  EXPECT_EQ(with_defaults({Kind::kSlowMo, 0.3, 0}), (OuterOptimizer{Kind::kSlowMo, 0.3, 0}));
+}
+
+TEST(OuterUpdate, RefusesAllThatIsWrongAtOnce) {
+  const auto refused = [](const OuterOptimizer& outer) {
+    return check_strategy({.kind = Strategy::Kind::kParameterAveraging, .outer = outer},
+                          {.ranks_per_host = {2}})
+        .message();
+  };
+  using Kind = OuterOptimizer::Kind;
+  EXPECT_EQ(refused({.kind = Kind::kNesterov}), "");
+  EXPECT_EQ(refused({.momentum = 0.5}),
+            "strategy 'parameter_averaging' takes averages as they are: leave out outer_lr and "
+            "outer_momentum, or choose outer=nesterov or slowmo");
+  EXPECT_EQ(refused({Kind::kNesterov, 0, 1.5}),
+            "strategy 'parameter_averaging' has an outer_lr above 0, not 0: leave it out for the "
+            "usual one; has an outer_momentum of at least 0 and below 1, not 1.5: leave it out for "
+            "the usual one");
+  EXPECT_EQ(compose(one_device(shape(1)), mirrored(2), outer_update()).status().message(),
+            "after one_device+mirrored: outer_update: replicas of this plan do not diverge; apply "
+            "it after parameter_averaging");
 }
 
 TEST(ParameterServer, AveragesWhatWorkersTrainByThemselves) {

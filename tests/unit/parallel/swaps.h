@@ -162,7 +162,9 @@ class Uses {
       case kShareParameters:
       case kPull:
       case kMix:
-      case kAverage: return parameters("values of", Use::kChange);
+      case kAverage:
+      case kAverageParameters:
+      case kOuterUpdate: return parameters("values of", Use::kChange);
       case kElasticAverage: parameters("values of", Use::kChange); return gradients(Use::kRead);
       case kAllReduce:
         if (weighted) use("weights", Use::kRead);

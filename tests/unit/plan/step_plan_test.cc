@@ -135,7 +135,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "release_gradients, all_reduce_tied, all_reduce_unsplit, find_unused, share_gradients, "
             "share_parameters, "
             "pull, push, "
-            "average, elastic_average, mix, norm, unscale, clip, commit, "
+            "average, average_parameters, outer_update, elastic_average, mix, norm, unscale, clip, "
+            "commit, "
             "update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");
