@@ -106,7 +106,8 @@ Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimiz
                              const OptimizerOptions& options) {
   const std::vector<std::string> vectors = optim::Lbfgs::vector_names(options);
   std::set<std::string, std::less<>> known = {std::string(kStepSlot), std::string(kMasterSlot),
-                                              std::string(kDelaySlot), std::string(kResidualSlot)};
+                                              std::string(kDelaySlot), std::string(kResidualSlot),
+                                              std::string(kOuterMomentumSlot)};
   for (const std::string_view slot : optim::slot_names(options)) known.emplace(slot);
   for (const auto& [name, tensor] : manifest.tensors) {
     if (!is_optimizer_state(name)) continue;
@@ -409,7 +410,7 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
 }
 
 Result<std::string> RunState::save() {
-  STORMO_RETURN_IF_ERROR(share_buffers());
+  STORMO_RETURN_IF_ERROR(share_state());
   Result<std::string> path = checkpoint::save_checkpoint(world_, options_.checkpoint.directory,
                                                          snapshot(), options_.checkpoint.keep);
   if (path.ok()) saved_ = *path;
@@ -432,7 +433,7 @@ Status RunState::begin_save() {
         background_, checkpoint::AsyncCheckpoint::create(world_, options_.checkpoint.directory,
                                                          options_.checkpoint.keep));
   }
-  STORMO_RETURN_IF_ERROR(share_buffers());
+  STORMO_RETURN_IF_ERROR(share_state());
   return background_->begin(snapshot());
 }
 
@@ -450,6 +451,12 @@ std::string RunState::last_saved() {
 
 Result<std::string> RunState::finish_save() {
   return background_ == nullptr ? std::string() : background_->finish();
+}
+
+// Of both a checkpoint has one copy.
+Status RunState::share_state() {
+  STORMO_RETURN_IF_ERROR(store_->share_state());
+  return share_buffers();
 }
 
 Status RunState::share_buffers() {

@@ -108,6 +108,7 @@ class RunState {
   Status load_order(const std::string& state_json);
   Status resume_order();
   Result<checkpoint::Snapshot> snapshot() const;
+  Status share_state();
 
   comm::Communicator& world_;
   torch::nn::Module& module_;

@@ -62,6 +62,7 @@ class ModelParallelStore::Shown {
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                                        const std::shared_ptr<torch::nn::Module>& module,
                                        const OptimizerOptions& options,
+                                       const parallel::OuterOptimizer& outer,
                                        const MaterializeSegment& bring, const Serve& serve)
     : ModelParallelStore(groups, plan, module) {  // from here on the destructor tidies up
   if (!optim::updates_ranges(options.kind)) {
@@ -86,7 +87,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     if (is_remote(plan)) {
       serve_part(plan, *module, serve);
     } else {
-      replicate(plan, *module, options);
+      replicate(plan, *module, options, outer);
     }
   }
   own_->on_done([this](const plan::Action& a) { done(a); });
@@ -149,7 +150,8 @@ void ModelParallelStore::add_segment(
 }
 
 void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
-                                   const OptimizerOptions& options) {
+                                   const OptimizerOptions& options,
+                                   const parallel::OuterOptimizer& outer) {
   WholeNorms norms = whole_norms(groups_, plan);
   std::vector<NamedParameter> own;
   std::vector<OwnedRange> owned;
@@ -162,8 +164,9 @@ void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::
                                                     std::move(norms.sum));
   fused_ = optimizer.get();
   if (is_diverged(plan)) {
-    own_ = std::make_unique<AveragedStore>(
-        groups_, std::move(optimizer), [this](const std::string& name) { return counts(name); });
+    own_ =
+        std::make_unique<AveragedStore>(groups_, std::move(optimizer), outer,
+                                        [this](const std::string& name) { return counts(name); });
     return;
   }
   auto replicas = std::make_unique<ReplicatedStore>(groups_, std::move(optimizer));

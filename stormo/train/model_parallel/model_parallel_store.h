@@ -33,12 +33,13 @@ class ModelParallelStore final : public ParameterStore {
   /// `groups` is borrowed and has a group over each of plan::model_axes(), and those of
   /// AxisGroups::of_tied(). `plan` is that of all ranks. `module` is a model::Chain where the plan
   /// has plan::kTensorAxis. `bring`: see make_store(); empty where the module has values. `serve`
-  /// makes the store of this rank's part where the plan has it on servers.
+  /// makes the store of this rank's part where the plan has it on servers. `outer`: see
+  /// AveragedStore.
   using Serve = std::function<std::unique_ptr<ServedStore>(std::vector<NamedParameter> part)>;
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module,
-                     const OptimizerOptions& options, const MaterializeSegment& bring = {},
-                     const Serve& serve = {});
+                     const OptimizerOptions& options, const parallel::OuterOptimizer& outer = {},
+                     const MaterializeSegment& bring = {}, const Serve& serve = {});
   ~ModelParallelStore() override;
 
   void set_plan(const plan::StepPlan& plan) override;
@@ -53,6 +54,7 @@ class ModelParallelStore final : public ParameterStore {
   GatheredParameters gather() override;
   GatheredParameters gather_segments(plan::Range segments) override;
   void keep_values() override;
+  Status share_state() override { return own_->share_state(); }
   Optimizer& optimizer() override { return own_->optimizer(); }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
@@ -105,7 +107,7 @@ class ModelParallelStore final : public ParameterStore {
   torch::Tensor* term_of(Parameter& p, bool tied);
   Status add_up_terms(const plan::Action& action);
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
-                 const OptimizerOptions& options);
+                 const OptimizerOptions& options, const parallel::OuterOptimizer& outer);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
              const OptimizerOptions& options, const MaterializeSegment& keep_part);
   void serve_part(const plan::StepPlan& plan, const torch::nn::Module& module, const Serve& serve);

@@ -90,7 +90,11 @@ class FusedOptimizer final : public Optimizer {
     /// By parameter: the owned elements; of 16-bit parameters the master weights.
     std::vector<torch::Tensor> weights;
     std::vector<std::vector<torch::Tensor>> slots;  ///< by slot, then by parameter
+    std::vector<torch::Tensor> outer_momentum;      ///< by parameter, if it is kept
   };
+  /// From now on the state has a momentum for an outer optimizer, too, which begins with 0. Updates
+  /// leave it alone. A checkpoint without it is one of a run without outer optimizer.
+  void keep_outer_momentum() { keeps_outer_ = true; }
   /// Gives every parameter its state, which it has otherwise from its first step on.
   Values values();
   /// After a change of values(): 16-bit parameters get their master weights, rounded.
@@ -111,7 +115,8 @@ class FusedOptimizer final : public Optimizer {
  private:
   struct State {
     std::array<torch::Tensor, optim::kMaxSlots> slots;
-    torch::Tensor master;  // of 16-bit parameters
+    torch::Tensor master;          // of 16-bit parameters
+    torch::Tensor outer_momentum;  // if it is kept
     std::int64_t steps = 0;
     bool begun = false;
     /// The weights and gradients that check_types() has let pass.
@@ -146,6 +151,7 @@ class FusedOptimizer final : public Optimizer {
   std::vector<Work> range_work(std::span<const RangeGradient> gradients);
   Status check_types(const Work& work) const;
   Status check_rule() const;  ///< kInvalidArgument for L-BFGS
+  torch::Tensor zero_state(std::size_t i) const;
   void create_state(std::size_t i);
   torch::Tensor owned_weights(std::size_t i) const;
   void add_weights(Work& work);
@@ -170,6 +176,7 @@ class FusedOptimizer final : public Optimizer {
   SumOverRanks sum_;
   const optim::UpdateFunction update_float_, update_double_;
   std::vector<State> states_;
+  bool keeps_outer_ = false;
 };
 
 }  // namespace stormo::train

@@ -1,10 +1,12 @@
 // State of a FusedOptimizer as named tensors and pieces, and back.
+#include <algorithm>
 #include <sstream>
 
 #include <torch/utils.h>
 
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/state/checkpoint.h>
+#include <stormo/train/state/other_slots.h>
 
 namespace stormo::train {
 namespace {
@@ -25,7 +27,9 @@ std::vector<torch::Tensor> FusedOptimizer::tensors_of(std::size_t i) const {
     if (slot == kStepSlot) {
       out.push_back(torch::full({1}, static_cast<double>(state.steps), torch::kFloat32));
     } else {
-      out.push_back(slot == kMasterSlot ? state.master : state.slots[out.size()]);
+      out.push_back(slot == kMasterSlot          ? state.master
+                    : slot == kOuterMomentumSlot ? state.outer_momentum
+                                                 : state.slots[out.size()]);
     }
   }
   return out;
@@ -36,6 +40,7 @@ std::vector<std::string> FusedOptimizer::slots_of(std::size_t i) const {
   for (const std::string_view slot : optim::slot_names(options_)) out.emplace_back(slot);
   if (optim::counts_steps(options_.kind)) out.emplace_back(kStepSlot);
   if (c10::elementSize(weights_type(i)) == 2) out.emplace_back(kMasterSlot);
+  if (keeps_outer_) out.emplace_back(kOuterMomentumSlot);
   return out;
 }
 
@@ -50,16 +55,20 @@ torch::ScalarType FusedOptimizer::type_of(std::size_t i, const std::string& slot
   return slot == kStepSlot || c10::elementSize(type) == 2 ? torch::kFloat32 : type;
 }
 
+torch::Tensor FusedOptimizer::zero_state(std::size_t i) const {
+  const auto& device = parameters_[i].tensor.device();
+  return torch::zeros({numel(i)}, torch::dtype(type_of(i, "")).device(device));
+}
+
 void FusedOptimizer::create_state(std::size_t i) {
   State& state = states_[i];
   if (state.begun) return;
-  const auto type = type_of(i, "");
   for (std::size_t s = 0; s < optim::slot_names(options_).size(); ++s) {
-    state.slots[s] =
-        torch::zeros({numel(i)}, torch::dtype(type).device(parameters_[i].tensor.device()));
+    state.slots[s] = zero_state(i);
   }
+  if (keeps_outer_) state.outer_momentum = zero_state(i);
   if (c10::elementSize(weights_type(i)) == 2) {
-    state.master = owned_weights(i).flatten().to(type);
+    state.master = owned_weights(i).flatten().to(type_of(i, ""));
   }
   state.begun = true;
 }
@@ -79,6 +88,7 @@ FusedOptimizer::Values FusedOptimizer::values() {
     const State& state = states_[i];
     out.weights.push_back(state.master.defined() ? state.master : owned_weights(i));
     for (std::size_t s = 0; s < out.slots.size(); ++s) out.slots[s].push_back(state.slots[s]);
+    if (keeps_outer_) out.outer_momentum.push_back(state.outer_momentum);
   }
   return out;
 }
@@ -158,12 +168,18 @@ Status FusedOptimizer::load_state(const ReadState& read) {
       if (scalar) {
         loaded[i].steps = static_cast<std::int64_t>(values.item<float>());
       } else {
-        (slots[s] == kMasterSlot ? loaded[i].master : loaded[i].slots[s]) =
+        (slots[s] == kMasterSlot          ? loaded[i].master
+         : slots[s] == kOuterMomentumSlot ? loaded[i].outer_momentum
+                                          : loaded[i].slots[s]) =
             values.detach().flatten().to(parameters_[i].tensor.device(), values.scalar_type(),
                                          /*non_blocking=*/false, /*copy=*/true);
       }
     }
     loaded[i].begun = present != 0;
+    if (loaded[i].begun && keeps_outer_ && !loaded[i].outer_momentum.defined()) {
+      loaded[i].outer_momentum = zero_state(i);  // of a run without outer optimizer
+      ++present;
+    }
     if (present != 0 && present != slots.size()) {
       return invalid_argument("optimizer state of '" + parameters_[i].name + "' has " +
                               std::to_string(present) + " of " + std::to_string(slots.size()) +
@@ -191,7 +207,10 @@ Status FusedOptimizer::load_state(const std::map<std::string, torch::Tensor>& st
       ++used;
     }
   }
-  if (used != state.size()) {
+  const auto others = keeps_outer_ ? 0 : std::ranges::count_if(state, [](const auto& tensor) {
+    return optimizer_slot(tensor.first) == kOuterMomentumSlot;
+  });
+  if (used + static_cast<std::size_t>(others) != state.size()) {
     return invalid_argument("the checkpoint holds " + std::to_string(state.size()) +
                             " optimizer tensors, this optimizer knows " + std::to_string(used) +
                             " of them; resume with the optimizer and the model that wrote it");

@@ -79,6 +79,9 @@ class HeldState {
   /// parameters are those that the module had when the store was made. Training continues bit for
   /// bit as if it had not ended, on the same ranks. Not a collective.
   virtual Status load_state(const ReadState&) { return {}; }
+  /// Before a save: what each rank has of its own, and a checkpoint has once, becomes the mean of
+  /// all.
+  virtual Status share_state() { return {}; }
   /// What codecs of gradients have lost on this rank and keep for the next step, by what it is of;
   /// copies. Not a collective.
   virtual TensorMap residuals() const { return {}; }

@@ -165,6 +165,18 @@ std::vector<RecipeField> period_fields() {
        "parameter_averaging: > 0: the period adapts, at most strategy.period, so that the distance "
        "between the ranks' parameters stays near or below this",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.max_distance; }, 0, 1e30},
+      {"strategy.outer",
+       "parameter_averaging: the optimizer of the averages; nesterov: DiLoCo, slowmo: SlowMo",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.kind; }, 0, 0,
+       names(parallel::outer_optimizer_names())},
+      {"strategy.outer_lr", "outer: its learning rate; -1: 0.7, of slowmo 1",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.lr; }, -1, 1e6},
+      {"strategy.outer_momentum", "outer: its momentum, below 1; -1: 0.9, of slowmo 0.5",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.momentum; }, -1, 1},
+      {"strategy.average_state",
+       "parameter_averaging: whether the optimizer's state is averaged, too; auto: without outer",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.average_state; }, 0, 0,
+       names(parallel::average_state_names())},
       {"strategy.moving_rate",
        "elastic_averaging: share of their distance by which a worker and the centre move in an "
        "exchange, at most 1 / workers; 0: not at all; -1: 0.9 / workers",

@@ -19,7 +19,8 @@ using FieldPlace =
                  OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
                  Strategy::Parameters*, Reducer*, plan::Codec*, protocol::PolicyOptions::Kind*,
                  protocol::Compensation*, server::PlacementRule*, server::ShardUpdates*,
-                 data::Sharding*, plan::AttentionForm*>;
+                 data::Sharding*, plan::AttentionForm*, parallel::OuterOptimizer::Kind*,
+                 Strategy::AverageState*>;
 
 /// One key of a recipe. The table of all keys is their only list: parsing, suggestions, printing
 /// and the reference use it.

@@ -110,14 +110,20 @@ Status LockStepRun::note_agreement() {
   const int before = averaging_->period();
   const double distance = std::sqrt(agreed_.squares / data_part(run_.setup.plan.mesh, 0).parts);
   averaging_->note(distance, steps);
-  return averaging_->period() == before ? Status() : follow_period();
+  const bool ends_warmup = run_.state.step == run_.options.averaging.warmup_steps;
+  return averaging_->period() == before && !ends_warmup ? Status() : follow_period();
 }
 
+// Warm-up is synchronous training, in which what an average changes is no outer gradient.
 Status LockStepRun::follow_period() {
   plan::StepPlan plan = run_.setup.plan;
+  if (averaging_->is_warmup(run_.state.step + 1)) {
+    std::erase_if(plan.actions,
+                  [](const plan::Action& a) { return row_of(a.kind).outer_updates(); });
+  }
   for (plan::Action& a : plan.actions) {
     const plan::ActionRow& row = row_of(a.kind);
-    if (row.averages() || row.all_batches) a.every = averaging_->period();
+    if (row.averages() || row.outer_updates() || row.all_batches) a.every = averaging_->period();
   }
   return model_.runner().set_plan(plan);
 }

@@ -52,7 +52,8 @@ bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
       return row.scope == plan::Scope::kRanks && !row.barrier &&
              !row.takes_from(Placement::kDiverged);
     case Layout::kAveraged:
-      return row.scope == plan::Scope::kRanks && row.takes_from(Placement::kDiverged);
+      return row.outer_updates() ||
+             (row.scope == plan::Scope::kRanks && row.takes_from(Placement::kDiverged));
     case Layout::kElastic: return row.places(Value::kParameters, Placement::kRemote);
     case Layout::kServed: {
       const bool has_ranks = worker_part(made.plan.mesh, 0).parts > 1;
@@ -74,7 +75,9 @@ std::string what_it_takes(Layout layout, const MadeFor& made) {
              " and share_parameters";
     }
     case Layout::kSharded: return "shards are no shared copy";
-    case Layout::kAveraged: return "ranks with parameters of their own only average and mix them";
+    case Layout::kAveraged:
+      return "ranks with parameters of their own only average, mix and "
+             "outer_update them";
     case Layout::kElastic: return "ranks that are drawn to a centre only exchange with it";
     case Layout::kServed: return "servers take pull and push";
     case Layout::kServerAveraged: return "servers that average take pull and average";

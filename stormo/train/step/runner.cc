@@ -327,6 +327,7 @@ Status Runner::perform_in_store(const Action& action) {
   if (row.scope == plan::Scope::kServers || row.averages()) {
     interval.emplace(parts_.lanes, Lane::kCommunication, to_string(action.kind));
   }
+  if (row.outer_updates()) interval.emplace(parts_.lanes, Lane::kCompute, to_string(action.kind));
   if (row.places(Value::kGradients, plan::Placement::kRemote)) {
     return parts_.store.served()->push(action, rate(), weight_of_exchange());
   }

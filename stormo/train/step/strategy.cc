@@ -415,8 +415,8 @@ std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisG
     const auto serve = [&](std::vector<NamedParameter> part) {
       return std::make_unique<ServedStore>(groups, std::move(part), options, std::move(facts));
     };
-    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, bring,
-                                                serve);
+    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer,
+                                                options.strategy.outer, bring, serve);
   }
   switch (layout_of(plan)) {
     case Layout::kSharded:
@@ -429,7 +429,8 @@ std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisG
       return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));
     case Layout::kAveraged:
       return std::make_unique<AveragedStore>(
-          groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters));
+          groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters),
+          options.strategy.outer);
     case Layout::kHostShared:
       return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters);
     case Layout::kReplicated: break;

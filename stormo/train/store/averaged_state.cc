@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -43,9 +44,15 @@ std::vector<AveragedState::Array> AveragedState::weights() {
   return out;
 }
 
+std::vector<AveragedState::Array> AveragedState::slots() {
+  std::vector<Array> out;
+  for (const std::vector<torch::Tensor>& slot : optimizer_.values().slots) add(out, slot, false);
+  return out;
+}
+
 std::vector<AveragedState::Array> AveragedState::arrays() {
   std::vector<Array> out = weights();
-  for (const std::vector<torch::Tensor>& slot : optimizer_.values().slots) add(out, slot, false);
+  std::ranges::move(slots(), std::back_inserter(out));
   return out;
 }
 

@@ -42,6 +42,8 @@ class AveragedState {
   };
   /// The weights, by dtype, in an order that is the same on all ranks.
   std::vector<Array> weights();
+  /// The same of each slot.
+  std::vector<Array> slots();
   /// The weights and then each slot.
   std::vector<Array> arrays();
 
@@ -49,6 +51,8 @@ class AveragedState {
   std::vector<double> weighted_steps(double weight) const;
   /// When all arrays are averages. `sums`: of weighted_steps().
   void end_average(std::span<const double> sums);
+  /// When only the weights are.
+  void end_average_of_weights() { optimizer_.round_masters(); }
 
  private:
   /// `counts`: whether they count in a distance.

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <stormo/analysis/transfer/requests.h>
@@ -8,6 +11,7 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/store/averaged_state.h>
+#include <stormo/train/store/outer_state.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
@@ -19,29 +23,43 @@ namespace stormo::train {
 /// where a rank had no samples in some step. One all-reduce for the weights and for each slot of
 /// the optimizer, of each dtype; the memory for it is as large as the parameters. Where replicas
 /// are cut, they are those of this rank's part, which other replicas have too.
+///
+/// kAverageParameters leaves the optimizer's state and its steps to each rank, until share_state().
+/// kOuterUpdate is that of an OuterState.
 class AveragedStore final : public ParameterStore {
  public:
-  /// `groups` is borrowed. `optimizer`: of the parameters. `counts`: see AveragedState.
+  /// `groups` is borrowed. `optimizer`: of the parameters. `outer`: for plans with an outer_update.
+  /// `counts`: see AveragedState.
   AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
+                const parallel::OuterOptimizer& outer = {},
                 const AveragedState::Counts& counts = {});
 
   void set_plan(const plan::StepPlan& plan) override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
-  Status update(const ParameterRange& range, const StepRate& rate) override {
-    return optimizer_->step(rate, range.first, range.last);
-  }
+  Status update(const ParameterRange& range, const StepRate& rate) override;
+  Status share_state() override;
   Optimizer& optimizer() override { return *optimizer_; }
 
  private:
   Status average(comm::Communicator& ranks, const std::vector<analysis::Collective>& sent,
-                 double weight);
+                 double weight, bool with_state);
+  /// Adds up over the ranks; each has its own where nothing is sent.
+  Status add_up(comm::Communicator& ranks, std::span<const analysis::Collective> sent,
+                std::vector<double>& sums);
+  /// `sum`: of the weights of all ranks. Returns the squares that Array::take() does.
+  Result<double> average(comm::Communicator& ranks, std::span<const analysis::Collective> sent,
+                         std::vector<AveragedState::Array> arrays, double weight, double sum);
   Status mix(comm::Communicator& ranks, const std::vector<analysis::Collective>& sent);
 
   const AxisGroups& groups_;
   std::unique_ptr<FusedOptimizer> optimizer_;
   AveragedState state_;
+  std::optional<OuterState> outer_;  // nothing: there is no outer optimizer
   analysis::PlanRequests requests_;
+  /// What an average of parameters and state sends; empty: the plan has such ones.
+  std::vector<analysis::Collective> sent_with_state_;
+  std::vector<std::string> averaged_over_;  // axes
 };
 
 }  // namespace stormo::train

@@ -110,8 +110,8 @@ struct Replica {
   }
 };
 
-/// All of them get sum(n_r x_r) / sum(n_r) of weights and both means.
-void average(std::vector<Replica>& replicas) {
+/// All of them get sum(n_r x_r) / sum(n_r) of weights and, with `state`, of both means.
+void average(std::vector<Replica>& replicas, bool state) {
   const torch::NoGradGuard no_grad;
   double all = 0;
   for (const Replica& r : replicas) all += r.samples;
@@ -124,11 +124,36 @@ void average(std::vector<Replica>& replicas) {
     if (!p.value().requires_grad()) continue;
     const std::string name = p.key();
     set([&](Replica& r) { return r.chain->named_parameters()[name]; });
+    if (!state) continue;
     set([&](Replica& r) { return r.mean[name]; });
     set([&](Replica& r) { return r.square[name]; });
   }
   for (Replica& r : replicas) r.samples = 0;
 }
+
+/// An outer optimizer by its formula. The weights of all replicas are the averages.
+struct Outer {
+  parallel::OuterOptimizer rule;
+  double lr;      // of the inner one
+  Values common;  // with which a period begins
+  Values momentum = {};
+
+  void step(std::vector<Replica>& replicas) {
+    const torch::NoGradGuard no_grad;
+    for (auto& [name, x] : common) {
+      const torch::Tensor g = x - replicas.front().chain->named_parameters()[name];
+      torch::Tensor& v = momentum.try_emplace(name, torch::zeros_like(x)).first->second;
+      if (rule.kind == parallel::OuterOptimizer::Kind::kNesterov) {
+        v = rule.momentum * v + g;
+        x = x - rule.lr * (g + rule.momentum * v);
+      } else {
+        v = rule.momentum * v + g / lr;
+        x = x - rule.lr * lr * v;
+      }
+      for (Replica& r : replicas) r.chain->named_parameters()[name].copy_(x);
+    }
+  }
+};
 
 /// Weights become the means of neighbours on a ring.
 void mix(std::vector<Replica>& replicas) {
@@ -163,6 +188,11 @@ Oracle train_alone(const PlanRun& run) {
   const int parts = data_part(run.plan.mesh, 0).parts;
   std::vector<Replica> replicas;
   for (int r = 0; r < parts; ++r) replicas.push_back({.chain = run.problem.model(3)});
+  const bool has_outer = run.options.strategy.outer.kind != parallel::OuterOptimizer::Kind::kNone;
+  Outer outer{.rule = run.options.strategy.outer, .lr = run.options.optimizer.lr, .common = {}};
+  for (const auto& p : replicas.front().chain->named_parameters()) {
+    if (p.value().requires_grad()) outer.common[p.key()] = p.value().detach().clone();
+  }
   Oracle out;
   for (int step = 1; step <= kSteps; ++step) {
     const Batch& all = run.batches[static_cast<std::size_t>(step - 1)];
@@ -175,15 +205,17 @@ Oracle train_alone(const PlanRun& run) {
     if (step % kPeriod != 0 && step != kSteps) continue;
     std::vector<Values> before;
     for (const Replica& r : replicas) before.push_back(test::values_of(*r.chain));
-    average(replicas);
-    out.values.push_back(test::values_of(*replicas.front().chain));
+    average(replicas, !has_outer);
+    const Values mean = test::values_of(*replicas.front().chain);
     double squares = 0;
     for (const Values& of : before) {
       for (const auto& [name, value] : of) {
-        squares += (value - out.values.back().at(name)).square().sum().item<double>();
+        squares += (value - mean.at(name)).square().sum().item<double>();
       }
     }
     out.squares.push_back(squares);
+    if (has_outer) outer.step(replicas);
+    out.values.push_back(test::values_of(*replicas.front().chain));
   }
   return out;
 }
@@ -247,6 +279,53 @@ TEST(MixedReplicas, AreThoseThatMixInOneProcess) {
     for (const Problem& problem : {test::gpt_problem(true), test::mlp_problem()}) {
       expect_oracle(way, problem, {parallel::mix()});
     }
+  }
+}
+
+constexpr parallel::OuterOptimizer kNesterov{parallel::OuterOptimizer::Kind::kNesterov, 0.7, 0.9};
+constexpr parallel::OuterOptimizer kSlowMo{parallel::OuterOptimizer::Kind::kSlowMo, 0.9, 0.6};
+
+// Whole replicas, and ones that are cut, with the state of AdamW on each of them.
+TEST(OuterUpdates, AreThoseOfOneProcess) {
+  for (const parallel::OuterOptimizer& outer : {kNesterov, kSlowMo}) {
+    const std::vector<Way> ways = {
+        cut("three", {3}, {.outer = outer}), cut("on_hosts", {2, 1, 1}, {.outer = outer}),
+        cut("stages_on_hosts", {2, 2}, {.outer = outer, .pipeline = 2}, {.micro_batches = 2}),
+        cut("slices", {6}, {.outer = outer, .tensor = 2}, {.clip = true})};
+    for (Way way : ways) {
+      SCOPED_TRACE(way.name);
+      way.strategy.period = kPeriod;
+      for (const Problem& problem : {test::gpt_problem(true), test::mlp_problem()}) {
+        expect_oracle(way, problem);
+      }
+    }
+  }
+}
+
+// With AdamW an average of the state would be two more arrays.
+TEST(OuterUpdates, SendTheParametersAndAWeight) {
+  for (Way way :
+       {cut("hosts", {1, 1}, {.outer = kNesterov}),
+        cut("stages", {1, 1, 1, 1}, {.outer = kSlowMo, .pipeline = 2}, {.micro_batches = 2})}) {
+    SCOPED_TRACE(way.name);
+    way.strategy.period = 1;
+    PlanRun run = run_of(way, test::mlp_problem(), {});
+    constexpr int kMany = 20;  // the first steps also send shapes
+    run.batches = run.problem.batches(kMany, 8);
+    const std::vector<test::PlanResult> ranks = test::train_by_plan(run);
+    analysis::StepSizes sizes{.averaged_slots = 2};
+    sizes.samples = 4 / way.step.micro_batches;
+    sizes.outputs = test::output_bytes(run.problem, sizes.samples);
+    const analysis::StepCost cost = test::predicted_cost(run, sizes);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      test::expect_trace(ranks[r].trace, project(run.plan, static_cast<Rank>(r)), kMany);
+      EXPECT_EQ(ranks[r].sent.back(), static_cast<std::uint64_t>(cost.ranks[r].between_hosts));
+    }
+    if (way.strategy.pipeline > 1) continue;
+    // of two ranks: each sends half of the parameters and gets the sum of the other half
+    const auto elements = num_elements(run.plan.model);
+    EXPECT_LT(cost.total().between_hosts, 2 * 8 * (elements + 4));
+    EXPECT_GE(cost.total().between_hosts, 2 * 8 * elements);
   }
 }
 

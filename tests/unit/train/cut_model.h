@@ -26,6 +26,7 @@ inline PlanRun run_of(const CutWay& way, const Problem& problem,
   train::TrainerOptions options;
   options.optimizer = {.kind = way.optimizer, .lr = 0.01};
   options.clip_norm = way.step.clip ? 0.5 : 0;
+  options.strategy.outer = way.strategy.outer;
   parallel::StepOptions step = way.step;
   step.trust_ratios = optim::needs_norms(way.optimizer);
   return {.plan = parallel::plan_for(way.strategy, problem.model(3)->split_shape(),

@@ -330,6 +330,9 @@ TEST_F(SimulatedRun, RefusesWhatItCannotSimulate) {
   average(4);
   options.averaging.max_distance = 1;
   EXPECT_THAT(refused(), HasSubstr("with a fixed period"));
+  options.averaging.max_distance = 0;
+  options.strategy.outer.kind = parallel::OuterOptimizer::Kind::kNesterov;
+  EXPECT_THAT(refused(), HasSubstr("plain averages; leave out"));
   exchange(4);
   options.elastic.moving_rate = 0.7;
   EXPECT_THAT(refused(), HasSubstr("the moving rate of elastic averaging"));
