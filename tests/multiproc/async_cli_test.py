@@ -189,6 +189,16 @@ class AsyncTest(TrainTest):
         self.assertEqual(plan.returncode, 0, plan.stderr)
         self.assertIn("average 0-3 over dp every 8", plan.stdout)
         self.assertIn("agree every 8", plan.stdout)
+        plan = self.stormo("train", "mlp.toml", "-n", "2", AVERAGING, "strategy.outer=nesterov", "--dry-run")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("average_parameters 0-3 over dp every 8", plan.stdout)
+        self.assertIn("outer_update 0-3 every 8", plan.stdout)
+
+    def test_averages_with_an_outer_optimizer(self):
+        end = self.end_of("-n", "2", AVERAGING, "strategy.period=6", "strategy.outer=nesterov")
+        self.assertEqual(end["averaging"]["averages"], 4)
+        plain = self.end_of("-n", "2", AVERAGING, "strategy.period=6", "--overwrite")
+        self.assertNotEqual(end["weights_hash"], plain["weights_hash"])
 
     def test_what_averages_cannot_do_is_refused(self):
         for changes, reason in (
@@ -196,6 +206,9 @@ class AsyncTest(TrainTest):
                 (("strategy.parameters=host_shared",), "leave out parameters"),
                 (("precision=float16",), "loss scale of its own"),
                 (("strategy.bucket_bytes=1024",), "does not use strategy.bucket_bytes"),
+                (("strategy.outer_lr=0.5",), "takes averages as they are: leave out outer_lr and outer_momentum"),
+                (("strategy.outer=slowmo", "strategy.outer_lr=0", "strategy.outer_momentum=1"),
+                 "has an outer_lr above 0, not 0: leave it out for the usual one; has an outer_momentum of at least 0"),
         ):
             with self.subTest(changes):
                 self.assertIn(reason, self.refused("mlp.toml", "-n", "2", AVERAGING, *changes))
