@@ -2,6 +2,8 @@
 import datetime
 import os
 import pathlib
+import tempfile
+import threading
 import time
 import unittest
 
@@ -43,6 +45,19 @@ def end_with(what, destroys):
     else:
         raise AssertionError("it cannot have ended well")
     dist.init_process_group("stormo", store=dist.HashStore(), rank=0, world_size=1)  # a fresh one is possible
+
+
+def end_in_a_function_of_a_future(folder_of_test):
+    """It needs the interpreter until it has returned."""
+    begun = threading.Event()
+
+    def take_long(_):
+        begun.set()
+        time.sleep(0.5)
+        pathlib.Path(folder_of_test, f"returned.{dist.get_rank()}").touch()
+
+    dist.all_reduce(torch.ones(3), async_op=True).get_future().then(take_long)
+    begun.wait()
 
 
 def come_late(seconds, timeout):
@@ -122,6 +137,13 @@ class LeavingTest(unittest.TestCase):
             with self.subTest(what=what, destroys=destroys):
                 codes = ranks.wait_for_ends(60)
                 self.assertEqual(codes, [0, 0, 0], "".join(map(ranks.output, range(3))))
+
+
+    def test_functions_of_futures_return_before_the_interpreter_ends(self):
+        with tempfile.TemporaryDirectory() as folder_of_test:
+            ranks = Ranks(end_in_a_function_of_a_future, 2, folder_of_test)
+            self.assertEqual(ranks.wait_for_ends(60), [0, 0], "".join(map(ranks.output, range(2))))
+            self.assertEqual(sorted(os.listdir(folder_of_test)), ["returned.0", "returned.1"])
 
 
 class TimeoutTest(unittest.TestCase):

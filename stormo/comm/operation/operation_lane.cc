@@ -61,11 +61,17 @@ OperationLane::~OperationLane() {
 }
 
 bool OperationLane::await_idle(Deadline by) const {
-  while (state_.load(std::memory_order_acquire) != 0) {
+  while (!is_idle()) {
     if (by.expired()) return false;
     std::this_thread::sleep_for(kIdleLook);
   }
   return true;
+}
+
+bool OperationLane::is_idle() const {
+  const std::lock_guard lock(queue_->mutex);
+  const auto num_busy = static_cast<int>(queue_->threads.size()) - queue_->num_free;
+  return state_.load(std::memory_order_acquire) == 0 && num_busy == (ending == this ? 1 : 0);
 }
 
 /// Functions of the user are called, which may submit.
@@ -130,6 +136,7 @@ void OperationLane::loop() {
     lock.unlock();
     ending = this;
     item.operation->complete(std::move(outcome));
+    item = {};  // what it has captured is the user's: no lock is held
     ending = nullptr;
     lock.lock();
     ++queue_->num_free;

@@ -34,7 +34,8 @@ class OperationLane {
   ~OperationLane();
 
   Work submit(Body body);
-  /// Waits until nothing runs or is pending, at most until `by`; whether that is so.
+  /// Waits until nothing runs or is pending, and the functions that are called at the end of
+  /// operations have returned, but for one that calls this; at most until `by`. Whether that is so.
   bool await_idle(Deadline by) const;
   /// Operations that have not begun complete with `Code::kCancelled`.
   void cancel_pending();
@@ -65,6 +66,7 @@ class OperationLane {
     std::vector<std::thread> threads;  // one, unless functions of operations have submitted others
     int num_free = 0;                  // threads that are in no such function
   };
+  bool is_idle() const;
   void start_thread();
   void wake_thread();
   void loop();

@@ -49,6 +49,28 @@ void go_on(Communicator& group, const std::function<bool()>& enough) {
   }
 }
 
+// What it holds is of the program, which may end then.
+TEST(Leave, WaitsForTheFunctionsAtTheEndOfOperations) {
+  JoinedRanks job({2});
+  on_group(
+      job.take(),
+      [](Communicator& c) {
+        std::atomic<bool> has_begun = false, has_returned = false;
+        std::vector<float> x(10);
+        const Buffer buffer = x;
+        Work work = c.all_reduce_async({&buffer, 1}, ReduceOp::kSum);
+        work.then([&](const Status&) {
+          has_begun = true;
+          ::poll(nullptr, 0, 300);
+          has_returned = true;
+        });
+        while (!has_begun) ::poll(nullptr, 0, 1);
+        EXPECT_OK(c.leave());
+        EXPECT_TRUE(has_returned);
+      },
+      /*finalize=*/false);
+}
+
 class LeavePending : public testing::TestWithParam<std::vector<int>> {};
 INSTANTIATE_TEST_SUITE_P(OnOneHost, LeavePending, testing::Values(std::vector<int>{3}));
 INSTANTIATE_TEST_SUITE_P(OnTwoHosts, LeavePending, testing::Values(std::vector<int>{2, 1}));
