@@ -4,6 +4,7 @@ Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
 import contextlib
+import faulthandler
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import xml.etree.ElementTree
@@ -263,6 +265,24 @@ class Results(unittest.TextTestResult):
             xml.etree.ElementTree.ElementTree(suite).write(pathlib.Path(folder) / f"{FILE.stem}.xml")
 
 
+def tell_where_it_hangs():
+    """Before ctest ends the test without a word: where it waits, and what processes of Stormo are in."""
+    faulthandler.dump_traceback(all_threads=True)
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            words = (process / "cmdline").read_text().split("\0")
+            if not any("stormo" in word for word in words):
+                continue
+            state, parent = (process / "stat").read_text().rpartition(") ")[2].split()[:2]
+            waits = [(thread / "wchan").read_text() for thread in process.glob("task/*")]
+            print(process.name, "of", parent, state, *waits, *words, file=sys.stderr)
+    os._exit(1)
+
+
 def main():
+    if limit := os.environ.get("STORMO_TEST_TIMEOUT"):
+        watch = threading.Timer(float(limit) - 15, tell_where_it_hangs)
+        watch.daemon = True
+        watch.start()
     runner = unittest.TextTestRunner(resultclass=Results)
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], testRunner=runner)
