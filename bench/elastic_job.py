@@ -80,9 +80,9 @@ class Place:
         space = [] if rank is None else ["-n", f"{self.name}-{self.host_of(rank) + 1}"]
         return re.search(r"inet ([\d.]+)", output_of(["ip", *space, "-4", "-o", "addr", "show", *where]))[1]
 
-    def line_of_last_host(self, state):
-        """`down` or `up`."""
-        output_of(["ip", "link", "set", f"{self.name}v{self.hosts}", state])
+    def line_of(self, rank, state):
+        """Of its host; `down` or `up`."""
+        output_of(["ip", "link", "set", f"{self.name}v{self.host_of(rank) + 1}", state])
 
 
 class Job:

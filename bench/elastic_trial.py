@@ -78,16 +78,16 @@ class Host(Fault):
 
 
 class Cut(Fault):
-    """The last host's line goes down, and up again when the others have gone on."""
+    """The line of a rank's host goes down, and up again when the others have gone on."""
 
     def strike(self, job, wait):
         wait()
         now = time.monotonic()
-        job.place.line_of_last_host("down")
+        job.place.line_of(self.victims[0] % job.ranks, "down")
         return now
 
     def mend(self, job):
-        job.place.line_of_last_host("up")
+        job.place.line_of(self.victims[0] % job.ranks, "up")
 
 
 FAULTS = {
@@ -100,7 +100,8 @@ FAULTS = {
     "two": Fault("kill -9, two ranks at once", [1, -1], 0.3),
     "newcomer": Newcomer("kill -9 of a newcomer", [-1], 0.3, per_job=1, against=False),
     "host": Host("a host, killed", target=0.5, per_job=1, needs_hosts=True, against=False),
-    "cut": Cut("line of a host cut", target=3, per_job=1, needs_hosts=True, against=False),
+    "cut": Cut("line of a host cut", [-1], target=3, per_job=1, needs_hosts=True, against=False),
+    "cut_root": Cut("line of rank 0's host cut", [0], target=3, per_job=1, needs_hosts=True, against=False),
     "join": Fault("kill -9, 100 MB of state", [-1], per_job=2, words=LARGE, against=False),
 }
 
