@@ -13,7 +13,6 @@ import time
 from train_cli import DEADLINE_S, TrainTest, children_of, if_there, ranks_of
 
 STEPS_AFTER = 20  # that show that a job trains
-CATCH_UP_S = 0.3  # to read what a job has said meanwhile: a step takes longer than its line
 MANY = 1_000_000  # steps: the test ends the run
 
 
@@ -123,9 +122,6 @@ class Job:
 
     def stop(self):
         """By a scheduler's signal. Returns the last step, and stderr."""
-        caught_up = time.monotonic() + CATCH_UP_S  # an interrupted launcher drops what its reader leaves
-        while time.monotonic() < caught_up:
-            self.read()
         self.process.send_signal(signal.SIGTERM)
         code, records, err = self.test.outcome_of(self.process)
         for record in records:

@@ -233,12 +233,13 @@ int meet(const Rendezvous& r) {
 }
 
 /// Writes until it is told to end, as a program with much to say. Nobody begins before all can be
-/// told.
+/// told. Lines are numbered.
 int chatter(const Rendezvous& r) {
   std::signal(SIGTERM, [](int signal) { caught = signal; });
   meet(r);
-  while (caught == 0) say(std::string(100, 'x'));
-  std::fputs("saved\n", stderr);
+  int lines = 0;
+  for (; caught == 0; ++lines) say("line " + std::to_string(lines) + " " + std::string(90, 'x'));
+  std::fprintf(stderr, "saved after %d lines\n", lines);
   return 128 + caught;
 }
 

@@ -1,9 +1,14 @@
 // What a program does whose standard output is full, closed or not read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include <stormo/base/clock.h>
 
@@ -110,6 +115,89 @@ TEST(StoppedReader, ASignalStillEndsTheJob) {
     EXPECT_EQ(count(job.err(), "saved"), ranks) << job.err();
     EXPECT_THAT(job.err(), HasSubstr("standard output: its reader does not read"));
     EXPECT_TRUE(job.wait_until_all_gone(0s));
+  }
+}
+
+/// The lines of chatter that each rank says it has written, and those that came, in order; what is
+/// no line of a rank, or was cut, is listed in `wrong`.
+struct Chatter {
+  std::map<int, int> said, came;
+  std::string wrong;
+};
+
+void note(Chatter& seen, int rank, const std::string& text) {
+  int number = 0;
+  if (std::sscanf(text.c_str(), "saved after %d lines", &number) == 1) {
+    seen.said[rank] = number;
+  } else if (std::sscanf(text.c_str(), "line %d", &number) == 1) {
+    const bool is_whole = text.ends_with(" " + std::string(90, 'x'));
+    if (!is_whole || number != seen.came[rank]++) seen.wrong += text + "\n";
+  }
+}
+
+Chatter chatter_in(const Process& job, bool is_json) {
+  Chatter seen;
+  if (!job.out().ends_with('\n')) seen.wrong = "the last line was cut\n";
+  for (const std::string& line : split_lines(job.out())) {
+    if (!is_json) {
+      note(seen, 0, line);
+      continue;
+    }
+    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) {
+      seen.wrong += line + "\n";
+    } else if (record.value("event", "") == "output") {
+      note(seen, record["rank"], record["text"]);
+    }
+  }
+  for (const std::string& line : split_lines(job.err())) note(seen, 0, line);
+  return seen;
+}
+
+/// Of a job whose ranks could not write any more for want of a reader, when it was interrupted.
+void read_late(const Words& options, bool is_json, int ranks) {
+  Process job(stormo_run(options, {kWorker, "chatter"}));
+  ASSERT_TRUE(job.wait_until_full());
+  const pid_t rank = job.rank(0, kWorker);
+  constexpr int kStays = 100;  // full: nobody reads it any more
+  for (int i = 0; i < kStays; ++i) {
+    ASSERT_TRUE(job.wait_until_full(rank));
+    ::poll(nullptr, 0, 1);
+  }
+  job.signal(SIGTERM);
+  while (::kill(rank, 0) == 0) {  // it writes on meanwhile
+    job.read_a_page();
+    ::poll(nullptr, 0, 1);
+  }
+  EXPECT_EQ(job.wait(), 143) << job.err();
+  const Chatter seen = chatter_in(job, is_json);
+  EXPECT_EQ(seen.wrong, "");
+  EXPECT_EQ(seen.said.size(), static_cast<std::size_t>(ranks));
+  EXPECT_EQ(seen.came, seen.said);
+}
+
+TEST(LateReader, GetsAllThatRanksHadWritten) {
+  read_late({"-n", "2", "--json"}, /*is_json=*/true, 2);
+  read_late({"-n", "1", "--output", "raw"}, /*is_json=*/false, 1);
+}
+
+TEST(LateReader, GetsThatOfOtherHostsToo) {
+  const FakeShell shell(kRunHere);
+  Words options = shell.options("alpha:1,beta:1");
+  options.emplace_back("--json");
+  read_late(options, /*is_json=*/true, 2);
+}
+
+TEST(StoppedReader, GetsNoLineThatIsCut) {
+  for (const bool is_json : {false, true}) {
+    const Words one = is_json ? Words{"-n", "1", "--json"} : Words{"-n", "1", "--output", "raw"};
+    Process job(stormo_run(one, {kWorker, "chatter"}));
+    ASSERT_TRUE(job.wait_until_full());
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait_unread(8s), 143);
+    const Chatter seen = chatter_in(job, is_json);
+    EXPECT_EQ(seen.wrong, "");
+    EXPECT_GT(seen.came.at(0), 0);
   }
 }
 

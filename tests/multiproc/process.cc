@@ -111,8 +111,8 @@ int Process::wait(std::chrono::nanoseconds at_most) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool Process::wait_until_full() const {
-  const std::string output = "/proc/" + std::to_string(pid_) + "/fd/1";
+bool Process::wait_until_full(pid_t pid) const {
+  const std::string output = "/proc/" + std::to_string(pid == 0 ? pid_ : pid) + "/fd/1";
   const SteadyTime by = std::chrono::steady_clock::now() + kGenerous;
   while (std::chrono::steady_clock::now() < by) {
     const int writer = ::open(output.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
@@ -123,6 +123,14 @@ bool Process::wait_until_full() const {
     std::this_thread::yield();
   }
   return false;
+}
+
+void Process::read_a_page() {
+  char buffer[4096];
+  pollfd p{out_fd_, POLLIN, 0};
+  if (::poll(&p, 1, 0) <= 0) return;
+  const ssize_t n = ::read(out_fd_, buffer, sizeof buffer);
+  if (n > 0) out_.append(buffer, static_cast<std::size_t>(n));
 }
 
 int Process::wait_unread(std::chrono::nanoseconds at_most) {

@@ -28,8 +28,11 @@ class Process {
   bool wait_for_output(const std::string& text, int times = 1);
   /// Reads everything and waits: the exit status, 128 + signal, or -1 when it does not end.
   int wait(std::chrono::nanoseconds at_most = kGenerous);
-  /// Waits, without reading, until the pipe of standard output takes no more.
-  bool wait_until_full() const;
+  /// Waits, without reading, until the pipe of standard output takes no more: that of `pid`, one of
+  /// its relatives, or its own.
+  bool wait_until_full(pid_t pid = 0) const;
+  /// Reads a little of standard output, if there is some: less than its writer may have waiting.
+  void read_a_page();
   /// As wait(), but reads nothing before the process has ended.
   int wait_unread(std::chrono::nanoseconds at_most);
 

@@ -72,7 +72,7 @@ class Agent final : public RankListener {
     } else {
       ranks_->end(Deadline::after(kLastOutputTime));
     }
-    return {};
+    return drain();
   }
 
   void on_started(Rank rank, pid_t pid) override { tell({AgentEvent::kStarted, rank, pid, {}}); }
@@ -98,6 +98,17 @@ class Agent final : public RankListener {
  private:
   static int number(Stream stream) { return stream == Stream::kOutput ? 1 : 2; }
   void tell(const Frame& frame) { out_.push(to_bytes(frame)); }
+
+  /// The launcher reads what is left, or nothing for some time.
+  Status drain() {
+    Deadline by = Deadline::after(kLastOutputTime);
+    while (out_.pending() > 0 && !by.expired()) {
+      const std::size_t before = out_.pending();
+      STORMO_RETURN_IF_ERROR(loop_.run_once(by));
+      if (out_.pending() != before) by = Deadline::after(kLastOutputTime);
+    }
+    return {};
+  }
 
   void read_input() {
     std::array<char, 64 * 1024> buffer;

@@ -56,8 +56,10 @@ class HostRanks {
   /// When to call tick() if no event comes before; TimePoint::max(): never.
   virtual TimePoint wakes_at() const { return TimePoint::max(); }
   virtual void tick(TimePoint) {}
+  /// Lets hosts do beside each other what end() waits for.
+  virtual void begin_end() {}
   /// Ends all remaining processes and passes on the rest of their output. Blocks at most until
-  /// `by`.
+  /// `by`, and from then on as long as a second never passes without output that they had written.
   virtual void end(Deadline by) = 0;
 };
 

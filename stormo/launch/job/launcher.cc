@@ -145,7 +145,6 @@ class RunningJob final : public RankListener {
   void take_signals();
   void take_signal(int signal);
   void end();
-  Status drain();
 
   EventLoop& loop_;
   Orphans& orphans_;
@@ -170,7 +169,6 @@ class RunningJob final : public RankListener {
   std::optional<protocol::JobDone> done_;
   bool rank_0_exited_ = false;
   bool asked_store_ = false;
-  bool interrupted_ = false;
 };
 
 Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals) {
@@ -183,7 +181,7 @@ Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalR
   if (status.code() == Code::kInterrupted) {
     const int signal = signals.next() == SIGINT ? SIGINT : SIGTERM;
     done_ = {kSignalBase + signal, status.message()};
-    interrupted_ = true;
+    output_.interrupt();
   } else if (status.ok()) {
     STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [this] { take_signals(); }));
     status = wait_until_done();
@@ -196,7 +194,7 @@ Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalR
     return done_->exit_code == 0 && output_.lost() ? kOutputLost : done_->exit_code;
   };
   report_.ended(exit_code(), done_->report);
-  STORMO_RETURN_IF_ERROR(drain());
+  STORMO_RETURN_IF_ERROR(output_.drain());
   return Ending{exit_code(), done_->report, rank_0_exited_};
 }
 
@@ -207,29 +205,8 @@ void RunningJob::take_signals() {
 void RunningJob::take_signal(int signal) {
   // A closed terminal ends the run as a scheduler would.
   if (signal == SIGHUP) signal = SIGTERM;
-  if (signal == SIGINT || signal == SIGTERM) {
-    if (interrupted_) output_.abandon();
-    interrupted_ = true;
-    output_.hurry();
-  }
+  if (signal == SIGINT || signal == SIGTERM) output_.interrupt();
   tell(protocol::UserSignal{signal});
-}
-
-/// Waits for the readers of the output: as long as they like, unless the user wants an end.
-Status RunningJob::drain() {
-  std::size_t before = 0;
-  Deadline by = Deadline::never();
-  while (output_.pending() > 0) {
-    if (!interrupted_) {
-      by = Deadline::never();
-    } else if (by.is_never() || output_.pending() != before) {
-      by = Deadline::after(kEndTime);
-    }
-    before = output_.pending();
-    STORMO_RETURN_IF_ERROR(loop_.run_once(by));
-    if (by.expired()) output_.abandon();
-  }
-  return {};
 }
 
 Status RunningJob::start_store() {
@@ -425,8 +402,11 @@ Status RunningJob::wait_until_done() {
 void RunningJob::tell(const protocol::JobEvent& event) {
   for (const protocol::JobAction& action : supervisor_.handle(event, clock_.now())) {
     if (const auto* signal = std::get_if<protocol::SignalAll>(&action)) {
+      if (signal->signal == SIGTERM || signal->signal == SIGKILL) output_.hurry();
       for (const auto& host : hosts_) {
-        if (host != nullptr) host->send_signal(signal->signal);
+        if (host == nullptr) continue;
+        host->send_signal(signal->signal);
+        host->pause_output(output_.congested());
       }
     } else if (const auto* lost = std::get_if<protocol::RankLost>(&action)) {
       report_.note(*lost);
@@ -452,6 +432,7 @@ void RunningJob::end() {
   control_.reset();
   const Deadline by = Deadline::after(kEndTime);
   std::erase(hosts_, nullptr);
+  for (const auto& host : hosts_) host->begin_end();
   for (const auto& host : hosts_) host->end(by);
   hosts_.clear();
   if (loaded_ != nullptr) loaded_->end();

@@ -159,13 +159,16 @@ HostJob LocalRanks::job_with(const LaterStart& start) const {
 
 /// What the process before has said comes before the first word of the next one.
 void LocalRanks::finish_output(Rank rank) {
-  for (Output& output : outputs_) {
-    if (output.rank != rank || !output.fd.valid()) continue;
-    pollfd p{output.fd.get(), POLLIN, 0};
-    for (int i = 0; i < kReadsOfPipe && output.fd.valid() && ::poll(&p, 1, 0) > 0; ++i)
-      read_output(output);
-    if (output.fd.valid()) close_output(output);  // a child of that process holds the other end
-  }
+  for (Output& output : outputs_)
+    if (output.rank == rank) finish(output);
+}
+
+/// All that the pipe holds, whose writer has ended.
+void LocalRanks::finish(Output& output) {
+  pollfd p{output.fd.get(), POLLIN, 0};
+  for (int i = 0; i < kReadsOfPipe && output.fd.valid() && ::poll(&p, 1, 0) > 0; ++i)
+    read_output(output);
+  if (output.fd.valid()) close_output(output);  // a child of that process holds the other end
 }
 
 /// `is_first`: of its rank. Then a server that fails is an error: nothing is lost yet.
@@ -346,11 +349,7 @@ void LocalRanks::end_processes(Deadline by) {
 
 void LocalRanks::end(Deadline by) {
   end_processes(by);
-  // What the ranks had written before they ended is still in the pipes.
-  for (Output& output : outputs_) {
-    while (output.fd.valid() && !by.expired())
-      if (wait_readable(output.fd, by)) read_output(output);
-  }
+  for (Output& output : outputs_) finish(output);
 }
 
 }  // namespace stormo::launch

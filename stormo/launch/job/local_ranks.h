@@ -66,6 +66,7 @@ class LocalRanks final : public HostRanks {
   void note_gone(Process& process);
   void end_server();
   void finish_output(Rank rank);
+  void finish(Output& output);
   Status watch_output(Rank rank, Stream stream, Descriptor fd);
   void read_output(Output& output);
   void close_output(Output& output);

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -20,6 +21,9 @@ constexpr Duration kAnswerTime = std::chrono::seconds(60);
 /// A shell that has closed its output is about to end; its exit status explains the loss.
 constexpr Duration kShellExitTime = std::chrono::milliseconds(500);
 constexpr int kLongestWaitMs = 60'000;
+/// Between two parts of the output that it passes on at the end.
+constexpr Duration kOutputTime = std::chrono::seconds(1);
+constexpr int kReadMs = 10;
 
 /// Waits for `pid` until `by`, a minute at most; its status word, or -1.
 int wait_for(pid_t pid, Deadline by) {
@@ -220,15 +224,24 @@ void RemoteHost::lose(std::string_view reason) {
   listener_.on_host_lost(cross_rank_, reason);
 }
 
-void RemoteHost::end(Deadline by) {
-  // The end of its input makes the agent end its ranks, then itself. Without the order that of an
-  // elastic job would take it for the loss of the launcher.
+// The end of its input makes the agent end its ranks, then itself. Without the order that of an
+// elastic job would take it for the loss of the launcher.
+void RemoteHost::begin_end() {
   order({.task = AgentTask::kEnd, .value = 1});
   requests_.reset();
   input_.reset();
-  while (output_.valid() && !lost_ && !by.expired()) {
+}
+
+void RemoteHost::end(Deadline by) {
+  begin_end();
+  for (Deadline next = by; output_.valid() && !lost_;) {
     pollfd p{output_.get(), POLLIN, 0};
-    if (::poll(&p, 1, 10) > 0) read_frames();
+    if (::poll(&p, 1, kReadMs) > 0) {
+      read_frames();
+      next = Deadline::at(std::max(by.when(), Deadline::after(kOutputTime).when()));
+    } else if (next.expired()) {
+      break;
+    }
   }
   if (output_.valid()) loop_.forget(output_.get());
   if (errors_.valid()) loop_.forget(errors_.get());

@@ -33,6 +33,7 @@ class RemoteHost final : public HostRanks {
   void start_later(const LaterStart& start) override;
   void ask_to_leave(Rank rank) override;
   void pause_output(bool paused) override;
+  void begin_end() override;
   void end(Deadline by) override;
   TimePoint wakes_at() const override { return answers_by_; }
   void tick(TimePoint now) override;

@@ -16,6 +16,10 @@ namespace stormo::launch {
 namespace {
 
 constexpr std::size_t kCongested = 1u << 20;
+/// After hurry(): twice what a rank that trains keeps for its reader (observe::BackgroundStream).
+constexpr std::size_t kMostKept = 128u << 20;
+/// Without a byte that is read, once the user wants an end.
+constexpr Duration kReaderTime = std::chrono::seconds(1);
 /// A pipe that poll() calls writable takes this much without blocking (PIPE_BUF).
 constexpr std::size_t kAtOnce = 4096;
 constexpr std::string_view kNotRead = "its reader does not read";
@@ -39,8 +43,20 @@ bool OutputQueue::writable_now() const {
 }
 
 void OutputQueue::push(std::string_view bytes) {
-  if (closed_) return;
-  if (bounded_ && pending() > kCongested) return lose(kNotRead);
+  if (closed_ || bytes.empty()) return;
+  const std::size_t end = bytes.find('\n');
+  if (pending() > most_) {
+    lose(kNotRead);
+    is_in_dropped_ = !bytes.ends_with('\n');
+    bytes = is_in_line_ && end != std::string_view::npos ? bytes.substr(0, end + 1) : "";
+  } else if (is_in_dropped_) {
+    is_in_dropped_ = end == std::string_view::npos;
+    bytes.remove_prefix(is_in_dropped_ ? bytes.size() : end + 1);
+  }
+  if (bytes.empty()) return;
+  // of the line that abandon() has cut the rest was dropped
+  if (has_cut_ && !is_in_line_ && pending() == 0) bytes_ += '\n';
+  is_in_line_ = !bytes.ends_with('\n');
   bytes_.append(bytes);
   write_some();
 }
@@ -51,18 +67,27 @@ void OutputQueue::lose(std::string_view reason) {
 
 void OutputQueue::abandon() {
   if (pending() == 0) return;
+  is_in_dropped_ = std::exchange(is_in_line_, false);
   bytes_.clear();
   written_ = 0;
   write_some();
   lose(kNotRead);
 }
 
+/// Whole lines, as many as a pipe takes at once; of a longer line a part.
+std::size_t OutputQueue::next_size() const {
+  const std::string_view next = std::string_view(bytes_).substr(written_, kAtOnce);
+  const std::size_t last_end = next.rfind('\n');
+  return last_end == std::string_view::npos ? next.size() : last_end + 1;
+}
+
 void OutputQueue::write_some() {
   std::string_view problem;
   while (pending() > 0 && writable_now()) {
-    const ssize_t n = ::write(fd_, bytes_.data() + written_, std::min(pending(), kAtOnce));
+    const ssize_t n = ::write(fd_, bytes_.data() + written_, next_size());
     if (n > 0) {
       written_ += static_cast<std::size_t>(n);
+      has_cut_ = bytes_[written_ - 1] != '\n';
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
@@ -89,7 +114,8 @@ void OutputQueue::write_some() {
 }
 
 JobOutput::JobOutput(EventLoop& loop, OutputMode mode, bool any_reports)
-    : mode_(mode),
+    : loop_(loop),
+      mode_(mode),
       any_reports_(any_reports),
       err_(loop, STDERR_FILENO),
       out_(loop, STDOUT_FILENO, [this](auto reason) {
@@ -156,8 +182,29 @@ bool JobOutput::congested() const {
 
 void JobOutput::hurry() {
   hurried_ = true;
-  out_.bound();
-  err_.bound();
+  out_.bound(kMostKept);
+  err_.bound(kMostKept);
+}
+
+void JobOutput::interrupt() {
+  if (std::exchange(interrupted_, true)) abandon();
+  hurry();
+}
+
+Status JobOutput::drain() {
+  std::size_t before = 0;
+  Deadline by = Deadline::never();
+  while (pending() > 0) {
+    if (!interrupted_) {
+      by = Deadline::never();
+    } else if (by.is_never() || pending() != before) {
+      by = Deadline::after(kReaderTime);
+    }
+    before = pending();
+    STORMO_RETURN_IF_ERROR(loop_.run_once(by));
+    if (by.expired() && pending() == before) abandon();
+  }
+  return {};
 }
 
 void JobOutput::end_lines() {

@@ -52,6 +52,7 @@ class LineSplitter {
 /// Writes bytes to one of the launcher's own descriptors. It never blocks the loop for a slow
 /// reader, and does not change the descriptor's flags, which are shared with other processes. Bytes
 /// that cannot be written are dropped; later bytes are tried again, unless the reader has gone.
+/// What is dropped are whole lines. A pipe gets a line of up to 4 KiB whole, or nothing of it.
 class OutputQueue {
  public:
   /// Called with the reason when bytes are lost for the first time.
@@ -65,14 +66,15 @@ class OutputQueue {
 
   void push(std::string_view bytes);
   std::size_t pending() const { return bytes_.size() - written_; }
-  /// From now on limits the buffer: bytes are dropped if the reader does not read.
-  void bound() { bounded_ = true; }
+  /// From now on limits the buffer to so many bytes: what comes beyond them is dropped.
+  void bound(std::size_t most) { most_ = most; }
   /// Drops all bytes that the reader has not read.
   void abandon();
   bool lost() const { return lost_; }
 
  private:
   bool writable_now() const;
+  std::size_t next_size() const;
   void write_some();
   void lose(std::string_view reason);
 
@@ -81,8 +83,11 @@ class OutputQueue {
   OnLoss on_loss_;
   std::string bytes_;
   std::size_t written_ = 0;
+  std::size_t most_ = std::string::npos;
+  bool is_in_line_ = false;     ///< the bytes that were taken end within a line
+  bool is_in_dropped_ = false;  ///< what comes begins within a line that is dropped
+  bool has_cut_ = false;        ///< the bytes that were written end within a line
   bool watched_ = false;
-  bool bounded_ = false;
   bool closed_ = false;  ///< the reader has gone; the job goes on
   bool lost_ = false;
 };
@@ -104,14 +109,17 @@ class JobOutput {
   void record(std::string_view json);
   /// True while the reader is so far behind that the ranks' output must not be read.
   bool congested() const;
-  /// Call when the job is to end: the ranks' output is read again, and bytes that the reader does
-  /// not read are dropped.
+  /// Call when the job is to end: the ranks' output is read, however far behind the reader is, so
+  /// that they can end. Up to 128 MiB of it wait for the reader.
   void hurry();
+  /// Likewise, because the user wants it: drain() does not wait for a reader that does not read.
+  /// The second time drops what is not read.
+  void interrupt();
   /// Ends all lines.
   void end_lines();
-  /// Number of bytes that are not yet written.
-  std::size_t pending() const { return out_.pending() + err_.pending(); }
-  void abandon();
+  /// Runs the loop until all is written: as long as the reader likes. After interrupt(), until it
+  /// has read nothing for a second; then the rest is dropped.
+  Status drain();
   /// Whether anything did not reach standard output or standard error.
   bool lost() const { return out_.lost() || err_.lost(); }
   OutputMode mode() const { return mode_; }
@@ -119,12 +127,16 @@ class JobOutput {
  private:
   void line(Rank rank, Stream stream, std::string_view text);
   void pass_on(Rank rank, std::string_view bytes);
+  std::size_t pending() const { return out_.pending() + err_.pending(); }
+  void abandon();
 
+  EventLoop& loop_;
   OutputMode mode_;
   const bool any_reports_;
   Rank reporter_ = 0;  ///< who has written to standard output last
   bool is_line_open_ = false;
   bool hurried_ = false;
+  bool interrupted_ = false;
   OutputQueue err_;
   OutputQueue out_;
   std::map<std::pair<Rank, Stream>, LineSplitter> partial_;
