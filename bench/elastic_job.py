@@ -164,8 +164,7 @@ class StormoJob(Job):
             if record["event"] == "step":
                 self.note(Commit(now, record["step"], self.members, self.view))
             elif record.get("kind") == "membership":
-                self.view, self.members, base = map(int, re.match(
-                    r"epoch (\d+): (\d+) ranks? .* after step (\d+)", record["message"]).groups())
+                self.view, self.members, base = record["epoch"], record["ranks"], record["step"]
                 with self.changed:
                     reported = self.commits[-1].step if self.commits else 0
                     self.epochs.append(Epoch(now, self.view, self.members, base, reported))

@@ -6,7 +6,6 @@ Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 import json
 import os
 import pathlib
-import re
 import signal
 import time
 
@@ -28,6 +27,7 @@ class Job:
         self.losses = {}
         self.step = 0
         self.epochs = []  # (number, ranks, step)
+        self.changes = []  # the records of them
         self.end = None  # the last record
         self.unread = 0  # lines that may be lost with the launcher
         self.left = {}  # what a killed launcher leaves: the ranks, by number
@@ -64,9 +64,8 @@ class Job:
                                   "a step was reported twice, with other losses")
             self.step = record["step"]
         if record.get("kind") == "membership":
-            epoch, ranks, step = map(int, re.match(r"epoch (\d+): (\d+) ranks? .* after step (\d+)",
-                                                   record["message"]).groups())
-            self.epochs.append((epoch, ranks, step))
+            self.changes.append(record)
+            self.epochs.append((record["epoch"], record["ranks"], record["step"]))
 
     def until(self, condition):
         while not condition():
@@ -102,6 +101,10 @@ class Job:
         self.until_gone()
         return self.records[-1]["steps"]
 
+    def names(self, what):
+        """Of all epochs so far: the local ranks that were lost, have left, or have joined, in order."""
+        return [int(name.rpartition("/")[2]) for record in self.changes for name in record[what]]
+
     def until_gone(self):
         """Until nothing is left of a job whose launcher was killed."""
         by = time.monotonic() + DEADLINE_S
@@ -125,8 +128,7 @@ class Job:
         self.process.send_signal(signal.SIGTERM)
         code, records, err = self.test.outcome_of(self.process)
         for record in records:
-            if record["event"] == "step":
-                self.losses[record["step"]] = record["loss"]
+            self.note(record)
         self.end = records[-1]
         self.test.assertEqual((self.end["event"], code), ("end", 143), err)
         return records[-1]["steps"], err

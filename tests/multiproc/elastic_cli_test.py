@@ -21,6 +21,10 @@ class Elastic(ElasticTest):
                 job.until_ranks(3)
                 steps, _ = job.stop()
                 self.assert_as_one_process(job, steps)
+                self.assertEqual([job.names(what) for what in ("lost", "left", "joined")], [[victim], [], [victim]])
+                self.assertIn(job.changes[0]["cause"], ("ended", "unreachable"), job.changes)
+                self.assertNotIn(victim, [int(name.rpartition("/")[2]) for name in job.changes[-1]["donors"]])
+                self.assertEqual(len(job.changes[-1]["members"]), 3)
 
     def test_a_stopped_rank_is_replaced(self):
         for victim in (1, 0):  # the others meet at rank 0

@@ -54,6 +54,8 @@ class Resize(ElasticTest):
             self.assertRegex(err, rf"rank {rank} \(host \S+, pid \d+\) has left")
         self.assertRegex(err, r"rank 2 \(host \S+, pid \d+\) is started again")
         self.assertNotIn("lost", err)
+        self.assertEqual([sorted(job.names(what)) for what in ("lost", "left", "joined")], [[], [2, 3], [2]])
+        self.assertEqual({record["cause"] for record in job.changes}, {"left", "joined"})
         self.assert_edges_only(job, steps)
         self.assert_as_one_process(job, steps)
 

@@ -41,9 +41,9 @@ void ElasticMember::follow_record() {
   const ElasticRecord before = std::exchange(record_, *newer_);
   newer_.reset();
   for (const ElasticEntry& member : before.members) {
-    const MemberStatus* const status = watch_.status_of(member.id);
-    const bool has_left = status != nullptr && status->leaves;
-    if (!is_member(member.id) && !has_left) losses_.note(member.id.identity, now_);
+    if (is_member(member.id)) continue;
+    gone_.push_back({member.id, watch_.departure_of(member.id)});
+    if (gone_.back().how != Departure::kLeft) losses_.note(member.id.identity, now_);
   }
   watch_.begin(record_);
   ready_since_.reset();

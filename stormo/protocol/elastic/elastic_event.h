@@ -4,10 +4,12 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <stormo/base/ids.h>
 #include <stormo/protocol/elastic/elastic_message.h>
 #include <stormo/protocol/elastic/ledger.h>
+#include <stormo/protocol/elastic/membership_change.h>
 
 namespace stormo::protocol {
 
@@ -105,6 +107,7 @@ struct SwapRecord {
 /// failed, and is destroyed.
 struct StartGroup {
   ElasticRecord record;
+  std::vector<MemberGone> gone{};  ///< since the last group that has started
 };
 /// Beside all parts: makes a group of these members, which may be that of the next epoch. One that
 /// was prepared before is given up. Where it fails nothing is said.

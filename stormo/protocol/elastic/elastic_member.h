@@ -155,6 +155,7 @@ class ElasticMember {
   ElasticRecord wish_{};           // the last one of this epoch; epoch 0: none
   std::uint32_t ready_group_ = 0;  // its group, once it is there
   TimePoint wished_at_{};
+  std::vector<MemberGone> gone_{};  // since the last epoch whose group has started
   int disagreements_ = 0;
   std::uint64_t progress_ = 0;
   bool is_waiting_ = false;

@@ -23,7 +23,9 @@ void ElasticMember::take(const PartFailed& failed) {
 }
 
 void ElasticMember::take(const GroupStarted& started) {
-  if (is_outcome(started.epoch, Part::kGroup)) has_group_ = true;
+  if (!is_outcome(started.epoch, Part::kGroup)) return;
+  has_group_ = true;
+  gone_.clear();
 }
 
 void ElasticMember::take(const StepReduced& reduced) {
@@ -91,7 +93,7 @@ void ElasticMember::go_on() {
   } else if (!has_group_) {
     part_ = Part::kGroup;
     is_waiting_ = true;
-    actions_.emplace_back(StartGroup{record_});
+    actions_.emplace_back(StartGroup{.record = record_, .gone = gone_});
   } else if (changes_) {
     halt();
   } else {

@@ -80,6 +80,16 @@ bool PeerWatch::is_lost(const MemberId& id) const {
   return p == nullptr || is_dead(id) || p->is_blamed || is_silent(*p) || is_stuck(*p);
 }
 
+Departure PeerWatch::departure_of(const MemberId& id) const {
+  const Peer* const p = find(id);
+  if (p != nullptr && p->has_status && p->status.leaves) return Departure::kLeft;
+  if (is_dead(id)) return Departure::kEnded;
+  if (p == nullptr) return Departure::kUnknown;
+  if (p->is_blamed) return Departure::kUnreachable;
+  if (is_silent(*p)) return Departure::kSilent;
+  return is_stuck(*p) ? Departure::kStuck : Departure::kUnknown;
+}
+
 const MemberStatus* PeerWatch::status_of(const MemberId& id) const {
   const Peer* const p = find(id);
   return p == nullptr || !p->has_status ? nullptr : &p->status;

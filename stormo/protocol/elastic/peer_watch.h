@@ -8,6 +8,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/protocol/elastic/elastic_message.h>
+#include <stormo/protocol/elastic/membership_change.h>
 
 namespace stormo::protocol {
 
@@ -45,6 +46,8 @@ class PeerWatch {
   bool is_dead(const MemberId& id) const { return contains(dead_, id); }
   /// Dead, silent, blamed or stuck; unknown ones, too.
   bool is_lost(const MemberId& id) const;
+  /// Why; kUnknown of one that is not.
+  Departure departure_of(const MemberId& id) const;
   /// The last one of this epoch, or of a member outside; null: none yet.
   const MemberStatus* status_of(const MemberId& id) const;
   /// Whom this member hears, without itself.

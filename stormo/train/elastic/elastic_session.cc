@@ -288,6 +288,7 @@ Status ElasticSession::enter() {
     if (const auto* start = std::get_if<protocol::StartGroup>(&order)) {
       const Epoch epoch = start->record.epoch;
       record_ = start->record;
+      change_ = protocol::change_between(trained_, record_, start->gone);
       if (enter_group(start->record).ok()) break;
       tell(protocol::PartFailed{.epoch = epoch});
     } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {
@@ -313,7 +314,10 @@ void ElasticSession::note_failed_start(bool started) {
   leave_epoch();
 }
 
-void ElasticSession::started() { tell(protocol::GroupStarted{.epoch = record_.epoch}); }
+void ElasticSession::started() {
+  trained_ = record_;
+  tell(protocol::GroupStarted{.epoch = record_.epoch});
+}
 
 std::uint64_t hash_of(const std::vector<comm::Fact>& facts) {
   std::string text;

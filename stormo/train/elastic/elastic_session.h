@@ -102,6 +102,8 @@ class ElasticSession {
   bool is_healing(std::uint64_t step) const { return healing_.is_healing(record_, step); }
   /// The record of the group that world() is.
   const protocol::ElasticRecord& record() const { return record_; }
+  /// Since the epoch before in which this process has trained.
+  const protocol::MembershipChange& change() const { return change_; }
   /// Of this process, in records.
   std::string identity() const { return place_.identity(); }
   /// Rank of a member in it.
@@ -123,7 +125,7 @@ class ElasticSession {
   Status enter();
   /// All members are in the present group: nobody waits in the one before it any more.
   void forget_former_group() { next_->discard(world_.take_former()); }
-  /// The run in this epoch can begin.
+  /// The run in this epoch begins.
   void started();
 
   KeptState kept;
@@ -142,6 +144,8 @@ class ElasticSession {
   const ElasticPlace place_;
   const Outside outside_;
   protocol::ElasticRecord record_;
+  protocol::ElasticRecord trained_;  // the last one whose run has started
+  protocol::MembershipChange change_;
   protocol::Healing healing_;
   bool was_member_ = false;
   bool left_ = false;

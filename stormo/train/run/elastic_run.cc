@@ -18,6 +18,7 @@
 #include <stormo/train/loop/run_facts.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/perform/perform.h>
+#include <stormo/train/run/membership_event.h>
 
 namespace stormo::train {
 namespace {
@@ -129,11 +130,7 @@ Status ElasticRun::begin_progress() {
   progress_.go_on_since(session_.kept.began);
   log_epoch();
   if (session_.record().epoch == 1) return LockStepRun::begin_progress();
-  run_.warn("membership", fmt::format("epoch {}: {} rank{} on {} host{} go{} on after step {}",
-                                      session_.record().epoch, run_.world.size(),
-                                      run_.world.size() == 1 ? "" : "s", run_.hosts(),
-                                      run_.hosts() == 1 ? "" : "s",
-                                      run_.world.size() == 1 ? "es" : "", run_.state.step));
+  run_.observer().on_warning(membership_event(session_.record(), session_.change(), run_.hosts()));
   return {};
 }
 
@@ -144,7 +141,7 @@ void ElasticRun::log_epoch() const {
   const bool begins = session_.record().base_step == 0 && !run_.options.resume;
   const Status logged =
       log_membership(membership_log_in(folder), session_.record(), run_.hosts(), begins);
-  if (!logged.ok()) run_.warn("membership", "no log of members: " + logged.message());
+  if (!logged.ok()) run_.warn("no_membership_log", "no log of members: " + logged.message());
 }
 
 Status ElasticRun::train() {

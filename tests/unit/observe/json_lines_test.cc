@@ -96,6 +96,22 @@ TEST(JsonObserver, WhatAWarningIsAboutHasFieldsOfItsOwn) {
                        "\n");
 }
 
+TEST(JsonObserver, MembersAreLists) {
+  std::ostringstream out;
+  JsonObserver(out).on_warning({.kind = "membership",
+                                .step = 4,
+                                .message = "why",
+                                .fields = {{"epoch", 2},
+                                           {"members", "a/0 a/2"},
+                                           {"lost", "a/1"},
+                                           {"joined", ""},
+                                           {"cause", "ended"}}});
+  EXPECT_EQ(out.str(),
+            R"({"event":"warning","kind":"membership","step":4,"message":"why","epoch":2,)"
+            R"("members":["a/0","a/2"],"lost":["a/1"],"joined":[],"cause":"ended"})"
+            "\n");
+}
+
 TEST(JsonObserver, EvalLineHasAccuracyOnlyWhereItHasAMeaning) {
   std::ostringstream with, without;
   JsonObserver(with).on_eval(

@@ -100,6 +100,9 @@ TEST_F(ElasticMemberTest, ALossAbortsAtOnceAndEverybodyIsTold) {
   EXPECT_EQ(next.members.size(), 2u);
   tell(RegisterAnswer{next});
   EXPECT_EQ(done<StartGroup>()->record, next);
+  ASSERT_EQ(done<StartGroup>()->gone.size(), 1u);
+  EXPECT_EQ(done<StartGroup>()->gone.front().id, member(2));
+  EXPECT_EQ(done<StartGroup>()->gone.front().how, Departure::kEnded);
   tell(GroupStarted{2});
   EXPECT_EQ(done<RunStep>()->step, 1u);
   EXPECT_EQ(done<RunStep>()->part.count, 3u);

@@ -2,6 +2,7 @@
 // from which step, and how long those that come and go wait.
 #include <stormo/protocol/elastic/ledger.h>
 #include <stormo/protocol/elastic/loss_history.h>
+#include <stormo/protocol/elastic/membership_change.h>
 #include <stormo/protocol/elastic/next_record.h>
 #include <stormo/protocol/elastic/peer_watch.h>
 
@@ -329,6 +330,42 @@ TEST_F(ElasticWatch, AnotherStartOfAMemberSaysThatTheFormerHasEnded) {
   run(milliseconds(50), {id(1, 2), id(1)});
   ASSERT_EQ(watch.outside().size(), 1u);
   EXPECT_EQ(watch.outside().front()->from, id(1, 2));
+}
+
+TEST_F(ElasticWatch, ItKnowsWhatHasBecomeOfTheOthers) {
+  const auto all = [this] {
+    return std::vector{watch.departure_of(id(1)), watch.departure_of(id(2))};
+  };
+  using enum Departure;
+  EXPECT_EQ(all(), (std::vector{kUnknown, kUnknown}));
+  run(seconds(3), {id(1)}, /*they_wait=*/false);
+  EXPECT_EQ(all(), (std::vector{kUnknown, kSilent}));
+  run(seconds(11), {id(1)}, /*they_wait=*/false);
+  EXPECT_EQ(all(), (std::vector{kStuck, kSilent}));
+  watch.blame("m1");
+  watch.bury(id(2));
+  EXPECT_EQ(all(), (std::vector{kUnreachable, kEnded}));
+  watch.hear({.from = id(2), .leaves = true});
+  EXPECT_EQ(all(), (std::vector{kUnreachable, kLeft}));
+}
+
+TEST(MembershipChange, SaysWhoWasLostHasLeftAndHasJoined) {
+  const std::vector<MemberGone> gone = {{id(1), Departure::kLeft}, {id(2), Departure::kSilent}};
+  const ElasticRecord before = record_of(4, 4);
+  ElasticRecord now{.members = {{.id = id(0)}, {.id = id(3, 2)}, {.id = id(7)}}};
+  MembershipChange change = change_between(before, now, gone);
+  EXPECT_EQ(change.left, std::vector<std::string>{"m1"});
+  EXPECT_EQ(change.lost, (std::vector<std::string>{"m2", "m3"}));
+  EXPECT_EQ(change.joined, (std::vector<std::string>{"m3", "m7"}));
+  EXPECT_EQ(change.cause, "silent");
+  const ElasticRecord fewer = record_of(2, 2);
+  EXPECT_EQ(change_between(record_of(3, 3), fewer, {}).cause, "unknown");
+  change = change_between(fewer, record_of(3, 2), gone);
+  EXPECT_TRUE(change.lost.empty() && change.left.empty());
+  EXPECT_EQ(change.cause, "joined");
+  EXPECT_EQ(change_between(fewer, fewer, gone).cause, "again");
+  now.members = {{.id = id(0)}};
+  EXPECT_EQ(change_between(fewer, now, gone).cause, "left");
 }
 
 TEST(ElasticLosses, WhoComesAndGoesWaitsLongerEachTime) {
