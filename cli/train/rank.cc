@@ -365,11 +365,22 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
 
   const Result<observe::EndRecord> end = trainer.run();
   if (elastic && elastic->has_left_job()) return exit_code_of_leaver();
+  // whoever had the state is lost, also rank 0, which would say it
+  const bool is_left_over = elastic && end.status().code() == Code::kPeerLost &&
+                            group.rank() != 0 && !elastic->is_donor();
+  if (is_left_over) elastic->say(message_text(end.status().message()));
   progress = {trainer.started(), trainer.last_saved()};
   const bool interrupted = end.status().code() == Code::kInterrupted;
   if (!end.ok() && !interrupted) return end.status();
   if (trace) STORMO_RETURN_IF_ERROR(trace->finish());
   return interrupted ? 128 + trainer.interrupt_signal() : kExitOk;
+}
+
+/// Of an elastic job: checkpoints may be where another member writes them, which is lost.
+bool saves_on_another_host(const TrainRun& run) {
+  const train::CheckpointOptions& checkpoint = run.parsed.recipe.train.checkpoint;
+  return run.elastic && run.elastic->place.cross_size > 1 && checkpoint.every > 0 &&
+         !checkpoint.directory.empty();
 }
 
 /// Says why there was no run, or no end of it: to people and, on rank 0, to the program that reads
@@ -409,7 +420,8 @@ int join_and_train(TrainRun run, Outlets& outlets) {
     if ((is_served || run.elastic) && progress.saved.empty()) {
       progress.saved = newest_checkpoint_of(run);
     }
-    const bool saved = code.status().code() == Code::kPeerLost && !progress.saved.empty();
+    const bool saved = code.status().code() == Code::kPeerLost &&
+                       (!progress.saved.empty() || saves_on_another_host(run));
     if (saved) exit_code = kExitSaved;
     const bool is_rank_0 = is_first(run, world);
     // A launcher ends all ranks: this one is leaving, and rank 0 will have said why.

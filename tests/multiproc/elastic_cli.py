@@ -135,6 +135,24 @@ class Job:
 
 
 class ElasticTest(TrainTest):
+    def assert_ends_without_the_state(self, job):
+        """Of two ranks, one of which dies while the other one gets the state. If that one is late it has the state
+        already, and their parts change."""
+        job.lose(1)
+        for victim in (0, 1, 0, 1):
+            seen = len(job.epochs)
+            job.until(lambda seen=seen: job.epochs[seen:] and job.epochs[-1][1] == 2)
+            job.send(victim, signal.SIGKILL)
+            for line in iter(job.process.stdout.readline, ""):
+                job.note(json.loads(line))
+                if job.epochs[-1][1] == 1:
+                    break
+            else:
+                break
+        code, _, err = self.outcome_of(job.process)
+        self.assertEqual(code, 75, err)
+        self.assertRegex(err, r"/[01]: all members that had the state have ended; resume from the last checkpoint\n")
+
     def assert_edges_only(self, job, steps):
         """Epochs have ended without a fault: only of their last steps there is perhaps no report."""
         silent = set(range(1, steps + 1)) - set(job.losses)

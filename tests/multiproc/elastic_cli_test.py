@@ -93,6 +93,11 @@ class Elastic(ElasticTest):
         self.assertGreater(first, STEPS_AFTER)
         again.stop()
 
+    def test_the_last_one_with_the_state_dies_while_another_gets_it(self):
+        # of its steps one to three carry the state
+        job = Job(self, 2, "model.sizes=[784, 2048, 10]", "optimizer.kind=adamw", "checkpoint.every=10")
+        self.assert_ends_without_the_state(job)
+
     def test_the_launcher_is_killed(self):
         temporary = self.folder / "tmp"
         temporary.mkdir()

@@ -64,6 +64,12 @@ class ElasticHosts(ElasticHostsTest):
         _, err = job.stop()
         self.assertRegex(err, r"-2/0: has the state: 0 B from its host, [\d.]+ [KM]iB from others")
 
+    def test_the_state_and_the_checkpoints_are_lost(self):
+        job = Job(self, None, "-H", f"{self.name}-1:1,{self.name}-2:1", "--interface", f"{self.name}br,eth0",
+                  "--remote-shell", f"{self.on_host} {{host}}", "model.sizes=[784, 512, 10]", "optimizer.kind=adamw",
+                  "checkpoint.directory=private/run", "checkpoint.every=10")  # which the other host does not see
+        self.assert_ends_without_the_state(job)
+
     def test_a_host_is_lost(self):
         job = self.job()
         job.until_step(STEPS_AFTER)
