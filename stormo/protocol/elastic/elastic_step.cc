@@ -150,10 +150,12 @@ void ElasticMember::close() {
   end(false, "done");
 }
 
-// Only the first member lets others in, when all have made the group with them.
+// Only the first member lets others in, when all have made the group with them. Another epoch would
+// begin with the state anew for whoever is getting it.
 bool ElasticMember::wants_change() const {
   if (may_leave()) return true;
   if (record_.members.front().id != options_.me) return false;
+  if (held_.step < options_.healing.last_step(record_)) return false;
   if (wish_.members.size() <= record_.members.size()) return false;
   return ready_group(wish_) != 0 || now_ - wished_at_ >= options_.prepare;
 }
