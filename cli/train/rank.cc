@@ -420,8 +420,10 @@ int join_and_train(TrainRun run, Outlets& outlets) {
     if ((is_served || run.elastic) && progress.saved.empty()) {
       progress.saved = newest_checkpoint_of(run);
     }
-    const bool saved = code.status().code() == Code::kPeerLost &&
-                       (!progress.saved.empty() || saves_on_another_host(run));
+    // members whose states differ without a majority cannot go on, nor can others in their place
+    const bool is_lost = code.status().code() == Code::kPeerLost ||
+                         (run.elastic && code.status().code() == Code::kMismatch);
+    const bool saved = is_lost && (!progress.saved.empty() || saves_on_another_host(run));
     if (saved) exit_code = kExitSaved;
     const bool is_rank_0 = is_first(run, world);
     // A launcher ends all ranks: this one is leaving, and rank 0 will have said why.
@@ -432,7 +434,8 @@ int join_and_train(TrainRun run, Outlets& outlets) {
     if ((is_rank_0 || run.session) && saved && !run.launched) {
       (reports ? reports->errors() : std::cerr) << how_to_continue(progress.saved) << "\n";
     }
-    if (world.size() > 1 && !refused) world.communicator().fail(code.status());
+    const bool all_know = refused || (run.elastic && code.status().code() == Code::kMismatch);
+    if (world.size() > 1 && !all_know) world.communicator().fail(code.status());
     return exit_code;
   } catch (...) {
     const Status failure = train::failure_of_current_exception();

@@ -25,7 +25,7 @@ void write_line(std::ostream& out, const Json& line) {
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 /// Fields of warnings that are names of members, with spaces between them.
-constexpr std::string_view kLists[] = {"members", "donors", "lost", "left", "joined"};
+constexpr std::string_view kLists[] = {"members", "donors", "lost", "left", "joined", "names"};
 
 Json list_json(const std::string& names) {
   Json out = Json::array();

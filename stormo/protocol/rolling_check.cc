@@ -68,8 +68,8 @@ void RollingCheck::restart() {
   looks_s_ = step_s_ = 0;
 }
 
-bool FaultyRanks::note(Rank rank, std::int64_t step) {
-  std::deque<std::int64_t>& steps = steps_[rank];
+bool FaultyRanks::note(const std::string& name, std::int64_t step) {
+  std::deque<std::int64_t>& steps = steps_[name];
   steps.push_back(step);
   while (steps.front() <= step - kWithin) steps.pop_front();
   return steps.size() >= kMost;

@@ -5,8 +5,7 @@
 #include <deque>
 #include <map>
 #include <span>
-
-#include <stormo/base/ids.h>
+#include <string>
 
 // What a check of equal states decides, as plain values without clock and I/O: which part of a
 // state is looked at in a step, whether all have found the same, and who is wrong too often.
@@ -62,17 +61,18 @@ class RollingCheck {
   double step_s_ = 0;    // the shortest of this pass; 0: none
 };
 
-/// How often ranks held wrong bits. Once is chance; who does it again and again has a fault.
+/// How often ranks had wrong bits. Once is chance; who has them again and again has a fault.
 class FaultyRanks {
  public:
   static constexpr std::size_t kMost = 3;
   static constexpr std::int64_t kWithin = 1000;  ///< steps
 
-  /// The rank was wrong after this step. Whether that was the kMost-th time within kWithin steps.
-  bool note(Rank rank, std::int64_t step);
+  /// The rank of this name was wrong in this step. Whether that was the kMost-th time within
+  /// kWithin steps.
+  bool note(const std::string& name, std::int64_t step);
 
  private:
-  std::map<Rank, std::deque<std::int64_t>> steps_;
+  std::map<std::string, std::deque<std::int64_t>> steps_;
 };
 
 }  // namespace stormo::protocol

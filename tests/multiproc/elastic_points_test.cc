@@ -2,35 +2,12 @@
 // replacement's way into the job. The weights are those of one process, to the bit.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <regex>
 #include <string>
 
-#include "launch_program.h"
-#include "process.h"
+#include "elastic_job_of_points.h"
 
 namespace stormo::testing {
 namespace {
-
-/// Loads libtorch, up to three times one after the other.
-constexpr std::chrono::seconds kLong{90};
-
-/// A job of so many ranks, of which one is killed at `point`.
-Outcome job(int ranks, const std::string& point) {
-  Process process({built("elastic_launcher"), std::to_string(ranks), "--",
-                   built("elastic_points_worker"), point});
-  Outcome outcome;
-  outcome.status = process.wait(kLong);
-  outcome.out = process.out();
-  outcome.err = process.err();
-  return outcome;
-}
-
-std::string weights_of(const Outcome& o) {
-  static const std::regex line("weights ([0-9a-f]{16})\n");
-  std::smatch found;
-  return std::regex_search(o.out, found, line) ? found[1].str() : "none: " + o.out + o.err;
-}
 
 struct Point {
   std::string name;

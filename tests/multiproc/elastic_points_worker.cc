@@ -1,8 +1,10 @@
-// A rank of an elastic job that trains, for elastic_points_test.cc. `elastic_points_worker POINT`:
-// local rank 1, or 0 where only it comes there, is killed at this point of a step in the middle of
-// the run. Where the point is one of a replacement, its first replacement is killed there. All
-// ranks are waited for, so there is a replacement before the next step. Rank 0 prints the hash of
-// the weights.
+// A rank of an elastic job that trains, for elastic_points_test.cc and elastic_flips_test.cc.
+// `elastic_points_worker POINT`: local rank 1, or 0 where only it comes there, is killed at this
+// point of a step in the middle of the run. Where the point is one of a replacement, its first
+// replacement is killed there. All ranks are waited for, so there is a replacement before the next
+// step. `elastic_points_worker flip-WHAT`: the first process of local rank 1 flips a bit of a
+// weight or of an averaged gradient in the middle, or also in later steps. Rank 0 prints the hash
+// of the weights, and warnings of wrong bits.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -16,6 +18,7 @@
 
 #include <stormo/launch/environment.h>
 #include <stormo/launch/process/fork_server.h>
+#include <stormo/protocol/supervisor.h>
 #include <stormo/stormo.h>
 #include <stormo/train/elastic/elastic_session.h>
 
@@ -25,7 +28,8 @@ using namespace stormo;
 using std::string_view;
 
 constexpr int kSteps = 200;
-constexpr int kMiddle = 70;  ///< loads until the end
+constexpr int kMiddle = 70;  ///< loads until the end, or steps until a flip
+constexpr int kNobodyGoesOn = 75;
 
 /// Where this process is to end.
 class Fate {
@@ -69,6 +73,42 @@ class Fate {
   std::atomic<int> loaded_ = 0;
 };
 
+constexpr string_view kFlip = "flip-";
+
+/// Which bits of this process are wrong, and when.
+class Flips {
+ public:
+  Flips(const train::ElasticPlace& place, string_view point, torch::nn::Sequential net)
+      : net_(std::move(net)) {
+    const bool is_victim = place.place.local_rank == 1 && place.incarnation == 1;
+    if (is_victim && point.starts_with(kFlip)) what_ = point.substr(kFlip.size());
+  }
+  void done(const plan::Action& action) {
+    using plan::ActionKind;
+    if (action.kind == ActionKind::kLoad) flipped_ = false;
+    if (action.kind == ActionKind::kAgree) ++steps_;
+    const bool is_due = what_ == "gradient-always" || (steps_ - kMiddle) % 10 == 0;
+    if (flipped_ || steps_ < kMiddle || !is_due) return;
+    const std::vector<torch::Tensor> all = net_->parameters();
+    if (action.kind == ActionKind::kUpdate && what_.starts_with("weight")) {
+      flip(all.back().data());
+    } else if (action.kind == ActionKind::kAllReduce && what_.starts_with("gradient")) {
+      for (const torch::Tensor& p : all) flip(p.grad());  // whatever part of them is compared
+    }
+    if (flipped_ && what_.find('-') == string_view::npos) what_ = "";  // once
+  }
+
+ private:
+  void flip(const torch::Tensor& t) {
+    static_cast<std::uint8_t*>(t.mutable_data_ptr())[2] ^= 1;
+    flipped_ = true;
+  }
+  torch::nn::Sequential net_;
+  string_view what_;
+  int steps_ = 0;
+  bool flipped_ = false;  // in this attempt at a step
+};
+
 /// Two clouds of points; equal numbers give equal samples in all processes.
 class Clouds final : public data::Dataset {
  public:
@@ -98,14 +138,24 @@ class Reports final : public observe::RunObserver {
  public:
   explicit Reports(Fate& fate) : fate_(fate) {}
   void on_step(const observe::StepRecord&) override { fate_.at("reports"); }
+  void on_warning(const observe::WarningRecord& r) override {
+    if (r.kind == "replica_mismatch" || r.kind == "gradient_mismatch") {
+      std::printf("%s in step %d: %s\n", r.kind.c_str(), static_cast<int>(r.step),
+                  r.message.c_str());
+    }
+  }
 
  private:
   Fate& fate_;
 };
 
-train::Task task_of(Fate& fate) {
+torch::nn::Sequential make_net() {
   torch::manual_seed(1);
-  torch::nn::Sequential net(torch::nn::Linear(6, 33), torch::nn::Tanh(), torch::nn::Linear(33, 2));
+  return torch::nn::Sequential(torch::nn::Linear(6, 33), torch::nn::Tanh(),
+                               torch::nn::Linear(33, 2));
+}
+
+train::Task task_of(torch::nn::Sequential net, Fate& fate) {
   train::Task task;
   task.module = net.ptr();
   task.forward = [net, &fate](const torch::Tensor& x) mutable {
@@ -122,8 +172,9 @@ train::Task task_of(Fate& fate) {
   return task;
 }
 
-train::TrainerOptions options() {
+train::TrainerOptions options(string_view point) {
   train::TrainerOptions o;
+  if (point.starts_with(kFlip)) o.gradients.overlap = false;  // one reduction in a step
   o.strategy.kind = train::Strategy::Kind::kDdp;
   o.commits = true;
   o.logical_shards = 5;
@@ -134,7 +185,7 @@ train::TrainerOptions options() {
   return o;
 }
 
-train::ElasticPlace find_place() {
+train::ElasticPlace find_place(string_view point) {
   const auto variable = [](const char* name) {
     const char* const value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
@@ -144,28 +195,46 @@ train::ElasticPlace find_place() {
   place.register_address = variable("STORMO_REGISTER");
   place.job = variable("STORMO_JOB");
   place.incarnation = std::stoull(variable("STORMO_INCARNATION"));
-  place.min_ranks = static_cast<std::size_t>(place.place.size);
+  const bool may_leave = point.starts_with(kFlip);
+  place.min_ranks = may_leave ? 1 : static_cast<std::size_t>(place.place.size);
   return place;
 }
 
 int run(string_view point) {
-  train::ElasticPlace place = find_place();
+  train::ElasticPlace place = find_place(point);
   Fate fate(place, point);
   fate.at("starts");
   auto first = train::first_world(place).take_or_throw();
   comm::EpochWorld& epochs = *first;
   const World world = init(std::move(first), 1);
   train::ElasticSession session(epochs, place,
-                                {.say = [&](const std::string&) { fate.at("asks"); },
+                                {.say =
+                                     [&](const std::string& line) {
+                                       fate.at("asks");
+                                       std::fprintf(stderr, "%s: %s\n", place.identity().c_str(),
+                                                    line.c_str());
+                                     },
                                  .is_asked_to_stop = [] { return false; },
                                  .is_asked_to_leave = [] { return false; }});
   Reports reports(fate);
-  train::Trainer trainer(world, task_of(fate), std::make_shared<Clouds>(fate), {}, options());
+  const torch::nn::Sequential net = make_net();
+  Flips flips(place, point, net);
+  train::Trainer trainer(world, task_of(net, fate), std::make_shared<Clouds>(fate), {},
+                         options(point));
   trainer.set_elastic(&session);
+  trainer.verify_state(1);
   trainer.set_observer(&reports);
   trainer.on_lead([&] { return &reports; });
-  trainer.on_action([&](const plan::Action& action) { fate.done(action); });
+  trainer.on_action([&](const plan::Action& action) {
+    fate.done(action);
+    flips.done(action);
+  });
   const auto end = trainer.run();
+  if (session.has_left_job()) return protocol::kHasLeft;
+  if (end.status().code() == Code::kMismatch) {
+    std::fprintf(stderr, "worker: %s\n", end.status().message().c_str());
+    return kNobodyGoesOn;
+  }
   throw_if_error(end.status());
   if (world.rank() == 0) std::printf("weights %s\n", end->weights_hash.c_str());
   return 0;

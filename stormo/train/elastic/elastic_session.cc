@@ -35,6 +35,12 @@ constexpr Duration kLook = std::chrono::milliseconds(100);
 
 constexpr Duration kGoodbye = std::chrono::seconds(1);
 
+/// A rank that is always the one in the minority has ended by itself before.
+constexpr int kMostDisagreements = static_cast<int>(protocol::FaultyRanks::kMost) + 1;
+
+/// Exit status of a process that another one may replace.
+constexpr int kLost = 1;
+
 /// Of the rank that serves a group's Store: shorter silences are the members' to judge.
 constexpr Duration kLeastSilence = std::chrono::seconds(1);
 
@@ -113,6 +119,11 @@ ElasticSession::~ElasticSession() {
   if (next_) next_->end();
 }
 
+void ElasticSession::end_process(const std::string& why) const {
+  say(why);
+  std::_Exit(kLost);
+}
+
 bool ElasticSession::replays() const { return is_membership_log(place_.register_address); }
 
 Status ElasticSession::open(const Terms& terms) {
@@ -125,7 +136,8 @@ Status ElasticSession::open(const Terms& terms) {
                                   .last_step = terms.last_step,
                                   .global_batch = terms.global_batch,
                                   .min_ranks = place_.min_ranks,
-                                  .healing = terms.healing};
+                                  .healing = terms.healing,
+                                  .max_disagreements = kMostDisagreements};
   healing_ = terms.healing;
   make_next_group();
   if (replays()) return open_replay(std::move(member));
@@ -140,7 +152,7 @@ Status ElasticSession::open(const Terms& terms) {
       membership::open_register(place_.register_address,
                                 {.job = place_.job, .secret = place.secret, .password = {}}));
   options.abort = [this](Epoch epoch) { abort(epoch); };
-  options.end_process = [] { std::_Exit(1); };
+  options.end_process = [] { std::_Exit(kLost); };
   options.prepare = [this](const protocol::ElasticRecord& wish) { next_->prepare(wish); };
   options.say = outside_.say;
   STORMO_ASSIGN_OR_RETURN(driver_, membership::ElasticDriver::open(std::move(options)));

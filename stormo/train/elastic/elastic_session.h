@@ -15,6 +15,7 @@
 #include <stormo/comm/agreement/agreement.h>
 #include <stormo/comm/job/epoch_world.h>
 #include <stormo/membership/elastic_driver.h>
+#include <stormo/protocol/rolling_check.h>
 #include <stormo/train/elastic/next_group.h>
 #include <stormo/train/evaluation/best_score.h>
 #include <stormo/train/optimizer/optimizer.h>
@@ -52,6 +53,7 @@ struct KeptState {
   /// What ranks do between two steps is still to be done after `step`.
   bool meets = false;
   std::optional<BestScore> best = {};
+  protocol::FaultyRanks faulty = {};  ///< by name, as this process has seen it
 };
 
 /// The part of a process in an elastic job: its member of the job, and its group in each epoch.
@@ -92,6 +94,8 @@ class ElasticSession {
   Order next();
   /// A line for people.
   void say(const std::string& text) const { outside_.say(text); }
+  /// The others go on as if this process had been killed. Says why.
+  [[noreturn]] void end_process(const std::string& why) const;
   void unread(Order order) { driver_->unread(std::move(order)); }
   void note_progress(bool waits) {
     if (driver_) driver_->note_progress(waits);

@@ -347,6 +347,9 @@ Result<protocol::StepAgreed> ElasticRun::compare(const protocol::AgreeOn& order)
   const AgreeVerdict verdict = differ(most[2], most[3])   ? AgreeVerdict::kStatesDiffer
                                : differ(most[0], most[1]) ? AgreeVerdict::kGradientsDiffer
                                                           : AgreeVerdict::kCommit;
+  if (verdict == AgreeVerdict::kGradientsDiffer) {
+    STORMO_RETURN_IF_ERROR(note_wrong_gradients(order));
+  }
   return protocol::StepAgreed{.epoch = order.epoch,
                               .step = order.step,
                               .verdict = verdict,

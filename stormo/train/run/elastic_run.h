@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <stormo/comm/work.h>
@@ -30,6 +31,7 @@ class ElasticRun final : public LockStepRun {
   Result<data::Batch> load() override;
   Status commit() override;
   Status agree(const StepOutcome& mine) override;
+  std::unique_ptr<StateWatch> make_watch() override;
 
   Status open_session();
   void log_epoch() const;
@@ -47,6 +49,8 @@ class ElasticRun final : public LockStepRun {
   void exchange_slices(const protocol::RunStep& order);
   Status finish_slices();
   Result<protocol::StepAgreed> compare(const protocol::AgreeOn& order);
+  Status note_wrong_gradients(const protocol::AgreeOn& order);
+  std::string name_of(Rank rank) const;
   TrainingState& state();
 
   ElasticSession& session_;

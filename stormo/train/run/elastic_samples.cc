@@ -23,6 +23,9 @@ Status ElasticRun::divide_samples(const protocol::RunStep& order) {
   for (const protocol::ElasticEntry& member : record.members) {
     computes.push_back(!healing || record.is_donor(member.id.identity));
   }
+  std::vector<bool> incomplete = computes;
+  incomplete.flip();
+  if (watch() != nullptr) watch()->leave_out(std::move(incomplete));
   const auto me = computes.begin() + run_.world.rank();
   computes_ = *me;
   if (run_.setup.plan.logical_shards > 0) return divide_shards(computes);

@@ -15,8 +15,7 @@ namespace stormo::train {
 Status LockStepRun::prepare() {
   const plan::StepPlan& plan = run_.setup.plan;
   agreed_step_ = run_.state.step;
-  // of an elastic run a newcomer's state may still be on its way; its members compare theirs
-  if (run_.setup.elastic == nullptr) watch_ = StateWatch::create(run_, model_);
+  watch_ = make_watch();
   steps_overlap_ = longest_delay(plan) > 0;
   if (is_diverged(plan)) {
     const auto average = std::ranges::find_if(

@@ -21,6 +21,9 @@ class LockStepRun : public CommonRun {
   Status prepare() override;
   Status train() override;
   Status agree(const StepOutcome& mine) override;
+  /// Null: nothing is compared in steps.
+  virtual std::unique_ptr<StateWatch> make_watch() { return StateWatch::create(run_, model_); }
+  StateWatch* watch() { return watch_.get(); }
   Status train_one_step();
   /// After a step whose loss this rank does not know.
   void end_unknown_step();
@@ -37,7 +40,7 @@ class LockStepRun : public CommonRun {
 
   std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
   std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
-  std::unique_ptr<StateWatch> watch_;             // null: nothing is compared in steps
+  std::unique_ptr<StateWatch> watch_;
   bool steps_overlap_ = false;
   bool agrees_ = false;           // in this step
   std::int64_t agreed_step_ = 0;  // after which all ranks agreed last

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <stormo/checkpoint/exchange.h>
+#include <stormo/checkpoint/folder.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/perform/perform.h>
 #include <stormo/train/state/checkpoint.h>
@@ -58,7 +59,7 @@ std::vector<int> parts_of_state(const plan::StepPlan& plan) {
   return numbers.size() == out.size() ? std::vector<int>() : out;
 }
 
-std::unique_ptr<StateWatch> StateWatch::create(RunContext& run, RunModel& model) {
+std::unique_ptr<StateWatch> StateWatch::create(RunContext& run, RunModel& model, WatchedJob job) {
   if (run.setup.verify_state == 0) return nullptr;
   const plan::StepPlan& plan = run.setup.plan;
   auto* const optimizer = dynamic_cast<FusedOptimizer*>(&model.store().optimizer());
@@ -66,7 +67,8 @@ std::unique_ptr<StateWatch> StateWatch::create(RunContext& run, RunModel& model)
   const bool in_step = longest_delay(plan) == 0 && !is_diverged(plan);
   const bool few = !parts.empty() && std::ranges::max(parts) < static_cast<int>(kMostParts);
   if (optimizer != nullptr && in_step && few) {
-    return std::unique_ptr<StateWatch>(new StateWatch(run, *optimizer, std::move(parts)));
+    return std::unique_ptr<StateWatch>(
+        new StateWatch(run, *optimizer, std::move(parts), std::move(job)));
   }
   if (run.setup.verify_state > 0) {
     run.warn("not_verified",
@@ -76,13 +78,18 @@ std::unique_ptr<StateWatch> StateWatch::create(RunContext& run, RunModel& model)
   return nullptr;
 }
 
-StateWatch::StateWatch(RunContext& run, FusedOptimizer& optimizer, std::vector<int> part_of)
+StateWatch::StateWatch(RunContext& run, FusedOptimizer& optimizer, std::vector<int> part_of,
+                       WatchedJob job)
     : run_(run),
       optimizer_(optimizer),
       part_of_(std::move(part_of)),
-      ranks_in_(static_cast<std::size_t>(std::ranges::max(part_of_)) + 1),
-      rolling_(run.setup.verify_state) {
-  for (const int part : part_of_) ++ranks_in_[static_cast<std::size_t>(part)];
+      rolling_(run.setup.verify_state),
+      job_(std::move(job)) {}
+
+void StateWatch::leave_out(std::vector<bool> incomplete) { incomplete_ = std::move(incomplete); }
+
+bool StateWatch::is_incomplete(Rank rank) const {
+  return !incomplete_.empty() && incomplete_[static_cast<std::size_t>(rank)];
 }
 
 // What is small and a copy comes first: it is compared in the step in which it was taken.
@@ -134,18 +141,27 @@ std::vector<double> StateWatch::look(bool everything) {
   const TimePoint end = std::chrono::steady_clock::now();
   rolling_.note(seconds(end - start), last_look_ ? seconds(start - *last_look_) : 0);
   last_look_ = end;
-  std::vector<double> numbers(kHashNumbers * ranks_in_.size() + 1);
+  const auto parts = static_cast<std::size_t>(std::ranges::max(part_of_)) + 1;
+  std::vector<double> numbers(kHashNumbers * parts + 1);
   const auto mine = static_cast<std::size_t>(part_of_[static_cast<std::size_t>(run_.world.rank())]);
-  protocol::put_hash(look_, std::span(numbers).subspan(kHashNumbers * mine).first<kHashNumbers>());
+  if (!is_incomplete(run_.world.rank())) {
+    protocol::put_hash(look_,
+                       std::span(numbers).subspan(kHashNumbers * mine).first<kHashNumbers>());
+  }
   numbers.back() = rolling_.wanted();
   return numbers;
 }
 
 Status StateWatch::judge(std::span<const double> sums, std::int64_t step) {
+  std::vector<int> ranks_in(sums.size() / kHashNumbers);  // by part
+  for (Rank rank = 0; rank < run_.world.size(); ++rank) {
+    const int part = part_of_[static_cast<std::size_t>(rank)];
+    if (!is_incomplete(rank)) ++ranks_in[static_cast<std::size_t>(part)];
+  }
   bool equal = true;
-  for (std::size_t part = 0; part < ranks_in_.size(); ++part) {
-    equal &= protocol::are_equal(sums.subspan(kHashNumbers * part).first<kHashNumbers>(),
-                                 ranks_in_[part]);
+  for (std::size_t part = 0; part < ranks_in.size(); ++part) {
+    const auto sum = sums.subspan(kHashNumbers * part).first<kHashNumbers>();
+    equal &= ranks_in[part] == 0 || protocol::are_equal(sum, ranks_in[part]);
   }
   if (!equal) return mend(step);
   everything_ ? rolling_.restart() : rolling_.end_step(sums.back(), run_.world.size());
@@ -162,19 +178,39 @@ Status StateWatch::check_all(std::int64_t step) {
 Status StateWatch::mend(std::int64_t step) {
   take_blocks();
   rolling_.restart();
+  std::vector<int> part_of = part_of_;
+  int parts = std::ranges::max(part_of) + 1;
+  for (Rank rank = 0; rank < run_.world.size(); ++rank) {
+    if (is_incomplete(rank)) part_of[static_cast<std::size_t>(rank)] = parts++;  // equal to nobody
+  }
   const Result<std::vector<WrongReplica>> wrong =
-      heal_replicas(run_.world, part_of_, *blocks_, look_);
+      heal_replicas(run_.world, part_of, *blocks_, look_);
   if (wrong.status().code() == Code::kMismatch) return end_run(wrong.status().message());
   STORMO_RETURN_IF_ERROR(wrong.status());
   optimizer_.set_steps(
       {counts_.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(counts_.numel())});
-  std::string permanent;
   for (const WrongReplica& replica : *wrong) {
     run_.observer().on_warning({.kind = "replica_mismatch",
                                 .step = step,
                                 .message = replica.found,
                                 .fields = fields_of(replica)});
-    if (faulty_.note(replica.rank, step)) permanent = replica.found;
+  }
+  return note_faulty(*wrong, step);
+}
+
+// -1: it is not known which one.
+Status StateWatch::note_faulty(const std::vector<WrongReplica>& wrong, std::int64_t step) {
+  protocol::FaultyRanks& faulty = job_.faulty != nullptr ? *job_.faulty : faulty_;
+  std::string permanent;
+  for (const WrongReplica& replica : wrong) {
+    const bool is_known = job_.name && replica.rank >= 0;
+    const std::string name = is_known ? job_.name(replica.rank) : std::to_string(replica.rank);
+    if (!faulty.note(name, step)) continue;
+    if (is_known) {
+      job_.leave_out(replica.rank);
+    } else {
+      permanent = replica.found;
+    }
   }
   if (permanent.empty()) return {};
   return end_run(fmt::format(
@@ -185,6 +221,11 @@ Status StateWatch::mend(std::int64_t step) {
 
 Status StateWatch::end_run(const std::string& why) {
   std::string saved = run_.state.last_saved();
+  if (saved.empty() && job_.faulty != nullptr) {  // it may be of an epoch before
+    const Result<std::string> newest =
+        checkpoint::newest_checkpoint(run_.options.checkpoint.directory);
+    if (newest.ok()) saved = *newest;
+  }
   STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(run_.world, saved));
   return Status(Code::kMismatch,
                 why + (saved.empty() ? "; no checkpoint of the run is there to go on from"

@@ -60,9 +60,6 @@ Status validate(const RunSetup& setup) {
           "intervals in steps must not be negative");
   require(setup.verify_state >= protocol::RollingCheck::kAutomatic,
           "verify_state is a number of steps, 0, or -1");
-  require(setup.elastic == nullptr || setup.verify_state <= 0,
-          "members of an elastic run compare their states where an epoch begins: leave out "
-          "train.verify_state");
   require(!o.resume || !o.checkpoint.directory.empty(),
           "resume needs the directory of the checkpoints");
   require(!o.resume || !o.overwrite,

@@ -39,7 +39,8 @@ class TrainingRun {
   std::string last_saved() { return run_.state.last_saved(); }
   /// Whether all ranks end with this status by themselves: then nobody has to be told.
   bool all_know(const Status& status) const {
-    return saves_.gave_up() || status.code() == Code::kInterrupted;
+    const bool is_of_all = run_.setup.elastic != nullptr && status.code() == Code::kMismatch;
+    return saves_.gave_up() || is_of_all || status.code() == Code::kInterrupted;
   }
   /// Whether everything before the first step has succeeded.
   bool started() const { return started_training_; }

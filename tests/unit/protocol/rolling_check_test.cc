@@ -116,12 +116,12 @@ TEST(RollingCheck, ARestartBeginsAnotherPass) {
 
 TEST(FaultyRanks, TheThirdTimeWithinAThousandStepsIsNoChance) {
   FaultyRanks ranks;
-  EXPECT_FALSE(ranks.note(1, 10));
-  EXPECT_FALSE(ranks.note(2, 11));
-  EXPECT_FALSE(ranks.note(1, 500));
-  EXPECT_FALSE(ranks.note(1, 1010)) << "the first one was 1,000 steps ago";
-  EXPECT_FALSE(ranks.note(2, 1011));
-  EXPECT_TRUE(ranks.note(1, 1499));
+  EXPECT_FALSE(ranks.note("a", 10));
+  EXPECT_FALSE(ranks.note("b", 11));
+  EXPECT_FALSE(ranks.note("a", 500));
+  EXPECT_FALSE(ranks.note("a", 1010)) << "the first one was 1,000 steps ago";
+  EXPECT_FALSE(ranks.note("b", 1011));
+  EXPECT_TRUE(ranks.note("a", 1499));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ const std::vector<std::pair<std::string, Spoil>>& spoils() {
 
 /// A store of replicas whose gradients are a function of the step, watched but not by a Trainer.
 struct Watched {
-  Watched(comm::Communicator& world, std::int64_t verify_state)
+  Watched(comm::Communicator& world, std::int64_t verify_state, WatchedJob job = {})
       : module(test::make_toy_module(3)),
         trainer(world, test::toy_task(module), data, {}, options),
         setup{.world = world,
@@ -80,7 +80,7 @@ struct Watched {
         run((setup.verify_state = verify_state, setup.observer = &warnings, setup)),
         model(run) {
     throw_if_error(model.make_parameters());
-    watch = StateWatch::create(run, model);
+    watch = StateWatch::create(run, model, std::move(job));
   }
   ~Watched() {
     model.pass_no_events();
@@ -192,6 +192,52 @@ TEST(StateWatch, TheThirdTimeOfOneRankEndsTheRun) {
       EXPECT_NE(status.message().find("3 times within 1000 steps"), std::string::npos);
       EXPECT_NE(status.message().find("rank 1 (host"), std::string::npos) << status.message();
     }
+  });
+}
+
+TEST(StateWatch, AJobGoesOnWithoutARankThatIsWrongAgainAndAgain) {
+  const std::uint64_t right = right_hash(3);
+  test::on_ranks(3, [right](comm::Communicator& world) {
+    protocol::FaultyRanks faulty;
+    faulty.note("b", 0);  // in an epoch before
+    std::vector<Rank> left_out;
+    Watched watched(world, 1,
+                    {.faulty = &faulty,
+                     .name = [](Rank rank) { return std::string(1, "abc"[rank]); },
+                     .leave_out = [&](Rank rank) { left_out.push_back(rank); }});
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      watched.update(step);
+      if (world.rank() == 1) flip(watched.optimizer().values().slots[0][0]);
+      const Status status = watched.look(step);
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(left_out.size(), step < 2 ? 0u : static_cast<std::size_t>(step - 1));
+    }
+    EXPECT_EQ(left_out.front(), 1);
+    EXPECT_EQ(watched.hash(), right) << "what it holds is right all the same";
+  });
+}
+
+TEST(StateWatch, WhoHasNotGotTheStateYetIsNotCompared) {
+  const std::uint64_t right_2 = right_hash(2), right_3 = right_hash(3);
+  test::on_ranks(4, [=](comm::Communicator& world) {
+    Watched watched(world, 1);
+    watched.watch->leave_out({false, false, false, true});
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      watched.update(step);
+      const bool is_newcomer = step == 1 && world.rank() == 3;
+      if (is_newcomer) flip(watched.optimizer().parameters()[0].tensor);
+      if (step == 2 && world.rank() == 1) flip(watched.optimizer().parameters()[2].tensor);
+      if (step == 3) watched.watch->leave_out({});
+      const Status status = watched.look(step);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      const bool is_right = step != 2 || watched.hash() == right_2;
+      EXPECT_EQ(is_right, step != 2 || world.rank() != 3);
+    }
+    EXPECT_EQ(watched.hash(), right_3);
+    if (world.rank() != 0) return;
+    ASSERT_EQ(watched.warnings.all.size(), 2u);
+    EXPECT_EQ(field<std::int64_t>(watched.warnings.all[0], "rank"), 1);
+    EXPECT_EQ(field<std::int64_t>(watched.warnings.all[1], "rank"), 3);
   });
 }
 
