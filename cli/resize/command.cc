@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include <cli/commands.h>
@@ -19,6 +20,7 @@ constexpr const char* kResizeExamples =
     "  stormo resize -n 2                the elastic job that this user has launched here\n"
     "  stormo resize 4711 -n 8           by the process of its launcher\n"
     "  stormo resize 127.0.0.1:9464 -n 8 --timeout 5m\n"
+    "  stormo resize --add-host c:4      and four ranks on another host\n"
     "\n"
     "The last ranks leave after the present step, or others are started and join while the job\n"
     "trains. It waits until so many train. Jobs can change that are started with\n"
@@ -29,8 +31,8 @@ constexpr Duration kAnswerWithin = std::chrono::seconds(5);
 constexpr int kLookEveryMs = 50;
 
 struct ResizeArguments {
-  std::string job{}, timeout = "60s";
-  int ranks = 0;
+  std::string job{}, hosts{}, timeout = "60s";
+  std::optional<int> ranks{};
   bool no_wait = false, json = false;
 };
 
@@ -86,21 +88,26 @@ void say(const ResizeArguments& a, const ElasticJob& job, const launch::JobSize&
 Result<int> resize(const ResizeArguments& a) {
   Wrong wrong;
   const auto timeout = read_duration("--timeout", a.timeout, wrong);
-  if (a.ranks < 1) {
-    wrong.push_back(fmt::format("-n {}: at least 1; SIGTERM for its launcher ends a job", a.ranks));
+  if (a.ranks && *a.ranks < 1) {
+    wrong.push_back(
+        fmt::format("-n {}: at least 1; SIGTERM for its launcher ends a job", *a.ranks));
+  }
+  if (!a.ranks && a.hosts.empty()) {
+    wrong.emplace_back("give the number of ranks, -n N, or other hosts, --add-host HOST:SLOTS");
   }
   STORMO_RETURN_IF_ERROR(as_status(wrong));
   const launch::EnvironmentReader read = launch::process_environment();
   STORMO_ASSIGN_OR_RETURN(const ElasticJob job,
                           choose_elastic(a.job, elastic_jobs(read), jobs_of_host(read)));
   const TimePoint began = RealClock().now();
-  STORMO_ASSIGN_OR_RETURN(launch::JobSize size, ask_launcher(job, {.ranks = a.ranks}));
+  STORMO_ASSIGN_OR_RETURN(launch::JobSize size,
+                          ask_launcher(job, {.ranks = a.ranks.value_or(0), .hosts = a.hosts}));
   if (!size.refused.empty()) return invalid_argument(size.refused);
   const int before = size.before;
   if (!a.no_wait) {
     const Deadline by =
         *timeout == Duration::zero() ? Deadline::never() : Deadline::after(*timeout);
-    STORMO_ASSIGN_OR_RETURN(size, wait_for_ranks(job, a.ranks, by));
+    STORMO_ASSIGN_OR_RETURN(size, wait_for_ranks(job, size.ranks, by));
   }
   say(a, job, size, before, RealClock().now() - began);
   return kExitOk;
@@ -110,7 +117,11 @@ void resize_flags(CLI::App& command, ResizeArguments& a) {
   command.add_option("job", a.job,
                      "Process of the job's launcher, or its HOST:PORT as\n`stormo top` names it; "
                      "without it the one of this\nuser that was launched on this host");
-  command.add_option("-n,--ranks", a.ranks, "How many ranks are to train")->required();
+  command.add_option(
+      "-n,--ranks", a.ranks,
+      "How many ranks are to train; without it one more for\neach slot of --add-host");
+  command.add_option("--add-host", a.hosts,
+                     "Hosts that the job gets, with slots, as in -H: c:4,d:4");
   command.add_option("--timeout", a.timeout, "How long to wait until they do; 0s: without limit")
       ->capture_default_str();
   command.add_flag("--no-wait", a.no_wait, "Only ask for it");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <sstream>
 
 #include <stormo/base/text.h>
 #include <stormo/base/units.h>
@@ -75,6 +76,24 @@ Status check_process_limit(int ranks) {
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> remote_shell_arguments(std::string_view shell_template,
+                                                        std::string_view host) {
+  constexpr std::string_view kHost = "{host}";
+  std::vector<std::string> out;
+  bool found = false;
+  std::istringstream words{std::string(shell_template)};
+  for (std::string word; words >> word;) {
+    for (std::size_t at; (at = word.find(kHost)) != std::string::npos; found = true)
+      word.replace(at, kHost.size(), host);
+    out.push_back(word);
+  }
+  if (!found)
+    return invalid_argument(fmt::format(
+        "remote shell '{}' does not say where the host goes; write it like 'ssh {{host}}'",
+        shell_template));
+  return out;
+}
 
 bool is_this_host(std::string_view name) {
   return name == "localhost" || name == "::1" || name.starts_with("127.");

@@ -20,6 +20,11 @@ struct HostSlots {
 /// Parses "a:2,b", "localhost:2", "[fd00::2]:4". The failure lists all errors.
 Result<std::vector<HostSlots>> parse_hosts(std::string_view text);
 
+/// Splits "ssh -p 22 {host}" into arguments and inserts the host. kInvalidArgument when {host} is
+/// missing.
+Result<std::vector<std::string>> remote_shell_arguments(std::string_view shell_template,
+                                                        std::string_view host);
+
 /// Whether the name means this machine without a remote shell: localhost or a loopback address.
 bool is_this_host(std::string_view name);
 

@@ -133,6 +133,18 @@ class ElasticThreeHosts(ElasticHostsTest):
     COUNT = 3
     RANKS = 1
 
+    def test_a_host_is_added(self):
+        job = Job(self, None, "-H", f"{self.name}-1:1,{self.name}-2:1", "--interface", f"{self.name}br,eth0",
+                  "--remote-shell", f"{self.on_host} {{host}}")
+        job.until_step(STEPS_AFTER)
+        done = self.stormo("resize", str(job.process.pid), "--add-host", f"{self.name}-3:1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^3 ranks train since epoch \d+ instead of 2, ")
+        job.until_ranks(3)
+        self.assertEqual(job.changes[-1]["joined"], [f"{self.name}-3/0"])
+        steps, _ = job.stop()
+        self.assert_as_one_process(job, steps)
+
     def test_a_host_of_the_register_and_the_launcher_are_lost(self):
         job = self.job()
         job.until_step(STEPS_AFTER)

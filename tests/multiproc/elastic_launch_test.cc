@@ -252,10 +252,10 @@ TEST(ElasticRun, AHostIsGivenBackWhenItsAgentIsTold) {
 }
 
 /// As soon as it listens.
-launch::JobSize ask(const std::string& path, int ranks) {
+launch::JobSize ask(const std::string& path, int ranks, const std::string& hosts = "") {
   const Deadline by = Deadline::after(kGenerous);
   for (;;) {
-    const auto size = launch::ask_job(path, {.ranks = ranks}, by);
+    const auto size = launch::ask_job(path, {.ranks = ranks, .hosts = hosts}, by);
     if (size.ok()) return *size;
     if (by.expired()) return {.refused = size.status().message()};
     ::poll(nullptr, 0, 1);
@@ -297,6 +297,49 @@ TEST(ElasticRun, ItsSizeChangesOnRequest) {
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_THAT(job.err(), HasSubstr(" is started\n"));
   EXPECT_THAT(job.err(), HasSubstr(" has left; the job goes on without it\n"));
+}
+
+TEST(ElasticRun, HostsAreAddedOnRequest) {
+  const TemporaryFolder folder = TemporaryFolder::create("elastic-launch").take_or_throw();
+  const std::string path = folder.path() / "control";
+  const FakeShell shell(kRunHere);
+  Words options = on_two_hosts(shell);
+  options.insert(options.end(), {"json", "control=" + path});
+  Process job(elastic(options, "trains"));
+  ASSERT_TRUE(job.wait_for_output("waits 1", 2)) << job.err();
+  const std::string refused = ask(path, 0, "alpha:2,localhost:1").refused;
+  EXPECT_THAT(refused, HasSubstr("'alpha' is a host of the job"));
+  EXPECT_THAT(refused, HasSubstr("'localhost': ranks on the launcher's host"));
+  const launch::JobSize more = ask(path, 0, "gamma:2");
+  EXPECT_EQ(more.refused, "");
+  EXPECT_EQ((std::pair{more.before, more.ranks}), (std::pair{2, 4}));
+  ASSERT_TRUE(job.wait_for_output("waits 2", 2)) << job.err();
+  for (const int rank : {2, 3}) {
+    const pid_t pid = job.rank(rank, kElasticWorker);
+    ASSERT_GT(pid, 0);
+    EXPECT_THAT(read_proc("/proc/" + std::to_string(pid) + "/environ"),
+                ::testing::AllOf(HasSubstr(std::string("STORMO_HOST=gamma\0", 18)),
+                                 HasSubstr("STORMO_LOCAL_RANK=" + std::to_string(rank - 2)),
+                                 HasSubstr("STORMO_LOCAL_SIZE=2")));
+  }
+  ASSERT_EQ(::kill(job.rank(3, kElasticWorker), SIGKILL), 0);  // as every other rank
+  ASSERT_TRUE(job.wait_for_output("waits 3")) << job.err();
+  EXPECT_EQ(ask(path, 2).ranks, 2);
+  ASSERT_TRUE(job.wait_for_output("\"event\":\"left\"", 2)) << job.err();
+  EXPECT_THAT(ask(path, 0, "gamma:1").refused, HasSubstr("or was one"));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 143) << job.err();
+  EXPECT_TRUE(job.wait_until_all_gone(kGenerous));
+}
+
+TEST(ElasticRun, AJobOfOneHostCannotGetOthers) {
+  const TemporaryFolder folder = TemporaryFolder::create("elastic-launch").take_or_throw();
+  const std::string path = folder.path() / "control";
+  Process job(elastic({"2", "control=" + path}, "trains"));
+  ASSERT_TRUE(job.wait_for_output("waits 1", 2)) << job.err();
+  EXPECT_THAT(ask(path, 3, "gamma:1").refused, HasSubstr("start it with another host in -H"));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 143) << job.err();
 }
 
 TEST(ElasticRun, ItsSizeIsThatOfTheStartUntilItTrains) {

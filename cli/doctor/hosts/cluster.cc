@@ -9,7 +9,7 @@
 #include <map>
 
 #include <stormo/base/units.h>
-#include <stormo/launch/job/register_hosts.h>
+#include <stormo/launch/register_hosts.h>
 
 namespace stormo::cli {
 namespace {

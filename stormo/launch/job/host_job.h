@@ -29,7 +29,8 @@ struct HostJob {
   int size = 1;
   Rank first_rank = 0;
   int local_size = 1;
-  std::string name;  ///< of an elastic job; empty: it is none
+  int later_size = 0;  ///< of a host that is added, with local_size 0: it is to have so many
+  std::string name;    ///< of an elastic job; empty: it is none
   /// Of an elastic job. Empty: the agent starts the host's acceptor of the register, if it is to
   /// have one, and then waits for the address.
   std::string register_address;
@@ -49,11 +50,13 @@ void fields(auto& visit, transport::Like<HostJob> auto& job) {
   std::string secret = job.secret.empty() ? "" : job.secret.to_hex();
   visit("job description", job.program, job.forks, job.directory, job.environment, job.host,
         job.cross_rank, job.cross_size, transport::within(job.size, 1, kMaxRanks), job.first_rank,
-        transport::within(job.local_size, 1, kMaxRanks), job.name, job.register_address,
+        transport::within(job.local_size, 0, kMaxRanks),
+        transport::within(job.later_size, 0, kMaxRanks), job.name, job.register_address,
         job.longest_stop, job.acceptor, job.acceptors, job.store.text, secret, job.interface,
         job.ports.first, job.ports.last, job.heartbeat_timeout,
         transport::within(job.bind, BindPolicy::kAuto, BindPolicy::kNone));
   visit.require(!job.program.empty() && job.first_rank >= 0 &&
+                    job.local_size + job.later_size > 0 &&
                     job.first_rank <= job.size - job.local_size && job.cross_rank >= 0 &&
                     job.cross_rank < job.cross_size,
                 "ranks out of bounds");

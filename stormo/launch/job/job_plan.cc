@@ -8,10 +8,9 @@
 
 #include <stormo/base/requirements.h>
 #include <stormo/launch/host_spec.h>
-#include <stormo/launch/job/register_hosts.h>
-#include <stormo/launch/job/remote_host.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/spawn.h>
+#include <stormo/launch/register_hosts.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/net/tls_setting.h>
 
@@ -49,6 +48,19 @@ std::vector<std::string> rank_variables(const LaunchOptions& options,
     out.push_back(name + "=" + value);
   }
   return out;
+}
+
+/// The command that starts the agent of a host.
+Result<std::vector<std::string>> agent_command(const LaunchOptions& options,
+                                               const std::string& host,
+                                               const std::vector<std::string>& environment) {
+  STORMO_ASSIGN_OR_RETURN(const std::string agent, agent_program());
+  STORMO_ASSIGN_OR_RETURN(std::vector<std::string> command,
+                          remote_shell_arguments(options.remote_shell, host));
+  const std::string folders = absolute_folders(value_of(environment, "PATH"));
+  STORMO_RETURN_IF_ERROR(find_program(command.front(), folders).status());
+  command.insert(command.end(), {agent, "agent"});
+  return command;
 }
 
 /// What `options` and its share say of a host.
@@ -115,18 +127,13 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   JobPlan plan;
   plan.elastic = options.elastic;
   std::vector<std::string> names;
-  std::string agent;
   for (const HostShare& share : shares) {
     names.push_back(share.name);
     plan.ranks += share.ranks;
     std::vector<std::string>& shell = plan.shells.emplace_back();
     if (is_this_host(share.name)) continue;
-    if (agent.empty()) agent = take(agent_program(), require);
-    shell = take(remote_shell_arguments(options.remote_shell, share.name), require);
+    shell = take(agent_command(options, share.name, environment), require);
     if (!require.wrong().empty()) break;
-    take(find_program(shell.front(), absolute_folders(value_of(environment, "PATH"))), require);
-    shell.push_back(agent);
-    shell.push_back("agent");
   }
   plan.listen = "unix:";
   if (shares.size() > 1 || (shares.size() == 1 && !is_this_host(shares.front().name))) {
@@ -159,6 +166,57 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
     plan.hosts.push_back(std::move(job));
   }
   return plan;
+}
+
+Result<int> add_hosts(std::string_view hosts, const LaunchOptions& options,
+                      const std::vector<std::string>& environment, JobPlan& plan) {
+  if (hosts.empty()) return 0;
+  if (plan.listen == "unix:") {
+    return invalid_argument(
+        "the job has begun on its launcher's host alone, and listens only there; start it with "
+        "another host in -H, too, and it can get further ones");
+  }
+  STORMO_ASSIGN_OR_RETURN(const std::vector<HostSlots> named, parse_hosts(hosts));
+  Requirements require("\n");
+  int slots = 0;
+  for (const HostSlots& host : named) {
+    require(!is_this_host(host.name),
+            fmt::format("'{}': ranks on the launcher's host have to be in -H", host.name));
+    require(std::ranges::find(plan.hosts, host.name, &HostJob::host) == plan.hosts.end(),
+            fmt::format("'{}' is a host of the job, or was one, which does not come back; -n N "
+                        "gives it more ranks while it is",
+                        host.name));
+    plan.shells.push_back(take(agent_command(options, host.name, environment), require));
+    const HostJob& first = plan.hosts.front();
+    HostJob job = host_job(options, {.name = host.name, .first_rank = plan.ranks, .ranks = 0});
+    job.later_size = host.slots;
+    job.directory = first.directory;
+    job.environment = rank_variables(options, portable(environment));
+    job.cross_rank = static_cast<int>(plan.hosts.size());
+    job.cross_size = job.cross_rank + 1;
+    job.size = plan.ranks;
+    job.longest_stop = first.longest_stop;
+    job.name = first.name;
+    job.register_address = first.register_address;
+    job.store = first.store;
+    job.secret = first.secret;
+    plan.slots.push_back(host.slots);
+    plan.hosts.push_back(std::move(job));
+    slots += host.slots;
+  }
+  STORMO_RETURN_IF_ERROR(require.status());
+  return slots;
+}
+
+DescriptorUse descriptors_of(const JobPlan& plan) {
+  DescriptorUse use{
+      .ranks = plan.ranks, .serves_store = true, .serves_register = own_acceptor(plan).has_value()};
+  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
+    const bool here = plan.shells[i].empty();
+    use.local_ranks += here ? plan.hosts[i].local_size : 0;
+    use.other_hosts += here ? 0 : 1;
+  }
+  return use;
 }
 
 std::optional<std::size_t> own_acceptor(const JobPlan& plan) {

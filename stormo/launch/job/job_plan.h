@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <stormo/launch/job/host_job.h>
 #include <stormo/launch/job/launcher.h>
+#include <stormo/launch/process/descriptors.h>
 
 namespace stormo::launch {
 
@@ -25,6 +27,14 @@ struct JobPlan {
 
 /// `environment` is that of the launcher. The failure lists all errors.
 Result<JobPlan> plan_job(const LaunchOptions& options, const std::vector<std::string>& environment);
+
+/// Adds hosts, as in -H, to the plan of an elastic job that runs: without ranks, which come when
+/// its size changes. Returns the number of their slots. kInvalidArgument lists all errors.
+Result<int> add_hosts(std::string_view hosts, const LaunchOptions& options,
+                      const std::vector<std::string>& environment, JobPlan& plan);
+
+/// What its launcher opens.
+DescriptorUse descriptors_of(const JobPlan& plan);
 
 /// The number of the acceptor that this machine has.
 std::optional<std::size_t> own_acceptor(const JobPlan& plan);

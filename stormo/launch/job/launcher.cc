@@ -20,12 +20,12 @@
 #include <stormo/launch/job/job_report.h>
 #include <stormo/launch/job/job_size.h>
 #include <stormo/launch/job/local_ranks.h>
-#include <stormo/launch/job/register_hosts.h>
 #include <stormo/launch/job/remote_host.h>
 #include <stormo/launch/messages/job_control.h>
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/orphans.h>
 #include <stormo/launch/process/signals.h>
+#include <stormo/launch/register_hosts.h>
 #include <stormo/membership/register_address.h>
 #include <stormo/protocol/supervisor.h>
 
@@ -46,17 +46,6 @@ constexpr Duration kRegisterTime = std::chrono::seconds(1);
 /// How often who waits for the loop's thread looks whether that still runs.
 constexpr auto kLook = std::chrono::milliseconds(20);
 
-DescriptorUse use_of(const JobPlan& plan) {
-  DescriptorUse use{
-      .ranks = plan.ranks, .serves_store = true, .serves_register = own_acceptor(plan).has_value()};
-  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
-    const bool here = plan.shells[i].empty();
-    use.local_ranks += here ? plan.hosts[i].local_size : 0;
-    use.other_hosts += here ? 0 : 1;
-  }
-  return use;
-}
-
 /// How a job ended, for an EndListener.
 struct Ending {
   int exit_code = 0;
@@ -73,6 +62,7 @@ class RunningJob final : public RankListener {
              std::unique_ptr<JobRegister> own_register)
       : loop_(loop),
         orphans_(orphans),
+        options_(options),
         plan_(std::move(plan)),
         seats_(seats_of(plan_)),
         loaded_(options.loaded.get()),
@@ -133,7 +123,8 @@ class RunningJob final : public RankListener {
   void use_register(const std::string& address);
   Status start_control();
   JobSize answer(const SizeRequest& request);
-  JobSize resize(int ranks);
+  JobSize resize(const SizeRequest& request);
+  Status use_hosts(JobPlan wider);
   Status start_hosts(std::vector<std::optional<Guard>> guards);
   Status start_agents_and_register();
   Result<RemoteHost*> start_agent(std::size_t host);
@@ -148,6 +139,7 @@ class RunningJob final : public RankListener {
 
   EventLoop& loop_;
   Orphans& orphans_;
+  const LaunchOptions& options_;
   JobPlan plan_;
   const std::string job_name_ = random_job_name();  ///< of an elastic job
   std::vector<Seat> seats_;                         ///< by rank
@@ -290,13 +282,13 @@ JobSize RunningJob::answer(const SizeRequest& request) {
     bool is_settled = false;
   };
   const auto record = members_->read(Deadline::after(kRegisterTime));
-  if (request.ranks != 0 && record.ok() && record->epoch == 0) {
+  if (!request.changes_nothing() && record.ok() && record->epoch == 0) {
     return {.refused = "the job does not train yet: ask again when it does"};
   }
   const auto seen = std::make_shared<std::promise<Seen>>();
   loop_.post([this, seen, request] {
     if (ends_) return;
-    Seen now{.size = resize(request.ranks)};
+    Seen now{.size = resize(request)};
     now.is_settled = !supervisor_.is_anybody_leaving();
     for (const Rank r : supervisor_.ranks()) now.identities.push_back(identity(r));
     seen->set_value(std::move(now));
@@ -311,18 +303,23 @@ JobSize RunningJob::answer(const SizeRequest& request) {
   return now.size;
 }
 
-/// 0: stays as it is.
-JobSize RunningJob::resize(int ranks) {
+JobSize RunningJob::resize(const SizeRequest& request) {
   JobSize size{.command = fmt::format("{}", fmt::join(plan_.hosts.front().program, " "))};
   size.before = size.ranks = supervisor_.num_ranks();
   for (const Rank r : supervisor_.ranks()) {
     const bool here = plan_.shells[static_cast<std::size_t>(seat(r).host)].empty();
     if (here && processes_.contains(r)) size.processes.push_back(processes_[r]);
   }
-  if (ranks == 0 || ranks == size.ranks) return size;
-  Result<protocol::SizeAsked> asked = size_asked(ranks, plan_, supervisor_);
-  if (!asked.ok()) {
-    size.refused = asked.status().message();
+  if (request.changes_nothing()) return size;
+  JobPlan wider = plan_;
+  const Result<int> slots = add_hosts(request.hosts, options_, own_environment(), wider);
+  const int ranks = request.ranks != 0 ? request.ranks : size.ranks + (slots.ok() ? *slots : 0);
+  if (request.hosts.empty() && ranks == size.ranks) return size;
+  Result<protocol::SizeAsked> asked = size_asked(ranks, wider, supervisor_);
+  Status wrong = slots.ok() ? asked.status() : slots.status();
+  if (wrong.ok() && !request.hosts.empty()) wrong = use_hosts(std::move(wider));
+  if (!wrong.ok()) {
+    size.refused = wrong.message();
     return size;
   }
   size.ranks = ranks;
@@ -334,6 +331,22 @@ JobSize RunningJob::resize(int ranks) {
   }
   tell(*asked);
   return size;
+}
+
+/// Starts the agents of hosts that were added to the plan.
+Status RunningJob::use_hosts(JobPlan wider) {
+  STORMO_RETURN_IF_ERROR(provide_descriptors(descriptors_of(wider)));
+  JobPlan before = std::exchange(plan_, std::move(wider));
+  const std::size_t known = hosts_.size();
+  hosts_.resize(plan_.hosts.size());
+  Status started;
+  for (std::size_t i = known; i < hosts_.size() && started.ok(); ++i) {
+    started = start_agent(i).status();
+  }
+  if (started.ok()) return {};
+  hosts_.resize(known);
+  plan_ = std::move(before);
+  return started;
 }
 
 std::string RunningJob::identity(Rank rank) const {
@@ -447,7 +460,7 @@ void RunningJob::end() {
 /// Signals have their usual effect again when it returns.
 Result<Ending> run_job(const LaunchOptions& options) {
   STORMO_ASSIGN_OR_RETURN(JobPlan plan, plan_job(options, own_environment()));
-  STORMO_RETURN_IF_ERROR(provide_descriptors(use_of(plan)));
+  STORMO_RETURN_IF_ERROR(provide_descriptors(descriptors_of(plan)));
   fill_standard_descriptors();
   STORMO_ASSIGN_OR_RETURN(const auto signals, SignalReader::create());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());

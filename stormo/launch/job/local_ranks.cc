@@ -152,7 +152,7 @@ void LocalRanks::ask_to_leave(Rank rank) {
 HostJob LocalRanks::job_with(const LaterStart& start) const {
   HostJob job = job_;
   job.first_rank = start.rank - start.local_rank;
-  job.local_size = std::max(job.local_size, start.local_rank + 1);
+  job.local_size = std::max({job.local_size, job.later_size, start.local_rank + 1});
   job.size = std::max(job.size, start.rank + 1);
   return job;
 }

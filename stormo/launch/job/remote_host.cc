@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <sstream>
 
 #include <stormo/base/version.h>
 #include <stormo/launch/process/orphans.h>
@@ -38,24 +37,6 @@ int wait_for(pid_t pid, Deadline by) {
 }
 
 }  // namespace
-
-Result<std::vector<std::string>> remote_shell_arguments(std::string_view shell_template,
-                                                        std::string_view host) {
-  constexpr std::string_view kHost = "{host}";
-  std::vector<std::string> out;
-  bool found = false;
-  std::istringstream words{std::string(shell_template)};
-  for (std::string word; words >> word;) {
-    for (std::size_t at; (at = word.find(kHost)) != std::string::npos; found = true)
-      word.replace(at, kHost.size(), host);
-    out.push_back(word);
-  }
-  if (!found)
-    return invalid_argument(fmt::format(
-        "remote shell '{}' does not say where the host goes; write it like 'ssh {{host}}'",
-        shell_template));
-  return out;
-}
 
 RemoteHost::RemoteHost(EventLoop& loop, const HostJob& job, RankListener& listener)
     : loop_(loop),

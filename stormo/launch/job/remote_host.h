@@ -12,11 +12,6 @@
 
 namespace stormo::launch {
 
-/// Splits "ssh -p 22 {host}" into arguments and inserts the host. kInvalidArgument when {host} is
-/// missing.
-Result<std::vector<std::string>> remote_shell_arguments(std::string_view shell_template,
-                                                        std::string_view host);
-
 /// The ranks of another host, started by an agent that a remote shell starts there.
 class RemoteHost final : public HostRanks {
  public:

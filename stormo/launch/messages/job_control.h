@@ -18,11 +18,15 @@ namespace stormo::launch {
 
 /// What a person asks of a running elastic job.
 struct SizeRequest {
-  std::int32_t ranks = 0;  ///< from now on; 0: only says how many there are
+  std::int32_t ranks =
+      0;  ///< from now on; 0: as many as there are, and one for each slot of `hosts`
+  std::string hosts = {};  ///< "c:2,d" as in -H: they are added; empty: none
+  /// Only asks how many there are.
+  bool changes_nothing() const { return ranks == 0 && hosts.empty(); }
   bool operator==(const SizeRequest&) const = default;
 };
 void fields(auto& visit, transport::Like<SizeRequest> auto& request) {
-  visit("request", request.ranks);
+  visit("request", request.ranks, request.hosts);
 }
 
 /// What its launcher answers.
