@@ -212,7 +212,7 @@ Status StepWalk::update(const Action& a) {
   });
 }
 
-/// Each rank has what it needs to update everything, and nothing more to hear from others.
+/// Each rank has what it needs to update what it owns, and nothing more to hear from others.
 Status StepWalk::commit() const {
   STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
   for (const Parameter& p : parameters_) {

@@ -20,19 +20,27 @@ Pass commit_before_update() {
     if (has_servers(in)) return bad("servers update, and no rank waits for all gradients");
     if (is_diverged(in)) return bad("each rank updates by gradients of its own");
     if (longest_delay(in) > 0) return bad("steps overlap, so none is over before the next begins");
-    const auto is_cut = [](plan::Placement p) { return p != plan::Placement::kReplicate; };
-    if (std::ranges::any_of(in.optimizer_state, is_cut)) {
+    for (std::size_t axis = 0; axis < in.optimizer_state.size(); ++axis) {
+      const bool is_whole = in.optimizer_state[axis] == plan::Placement::kReplicate;
+      if (is_whole || in.parameters[axis] == plan::Placement::kShared) continue;
       return bad("a rank has parts of the state that no other one has, and may be lost");
     }
     plan::StepPlan out = in;
     out.strategy += "+commit_before_update";
     out.commits = true;
     const auto updates = [](const Action& a) { return makes(a, Value::kUpdated); };
+    const auto ends_update = [](const Action& a) {
+      return places(a, Value::kParameters, plan::Placement::kShared);
+    };
+    if (std::ranges::any_of(out.actions,
+                            [&](const Action& a) { return updates(a) && !a.axes.empty(); })) {
+      return bad("an update adds up norms over ranks, of which one may be lost meanwhile");
+    }
     const auto update = std::ranges::find_if(out.actions, updates);
     if (update == out.actions.end()) return bad("the plan has no update");
     // what else comes behind the first update, and is none, a commit has to wait for
     std::stable_partition(update, out.actions.end(), [&](const Action& a) {
-      return !updates(a) && !row_of(a.kind).all_batches;
+      return !updates(a) && !ends_update(a) && !row_of(a.kind).all_batches;
     });
     out.actions.insert(std::ranges::find_if(out.actions, updates),
                        {.kind = plan::ActionKind::kCommit});

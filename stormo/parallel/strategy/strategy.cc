@@ -279,7 +279,9 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   STORMO_RETURN_IF_ERROR(check(strategy, job));
   const StrategyRow& row = row_of(strategy.kind);
   Strategy replicated = strategy;
-  if (step.logical_shards > 0) replicated.parameters = Parameters::kReplicated;
+  // norms of whole parameters are added up by ranks that may be lost meanwhile
+  const bool is_alone = step.logical_shards > 0 || (step.commit && step.trust_ratios);
+  if (is_alone) replicated.parameters = Parameters::kReplicated;
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
   if (step.scale_loss) passes.push_back(scale_loss());

@@ -6,17 +6,14 @@
 #include <gtest/gtest.h>
 #include <stormo/analysis/step/step_simulate.h>
 #include <stormo/analysis/verify/step_verify.h>
-#include <stormo/parallel/computation/commit_before_update.h>
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
 #include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/replicas/host_shared.h>
 #include <stormo/parallel/replicas/mirrored.h>
-#include <stormo/parallel/replicas/parameter_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
 #include <stormo/parallel/strategy/strategy.h>
@@ -128,37 +125,6 @@ TEST(GradientScale, ComesBeforeTheUpdateInTheOrderOfItsFactors) {
   none.actions.pop_back();
   none.actions.pop_back();
   EXPECT_EQ(clip_gradients()(none).status().message(), "clip_gradients: the plan has no update");
-}
-
-TEST(CommitBeforeUpdate, StandsBehindAllReductionsAndBeforeAllUpdates) {
-  const auto p = compose(one_device(shape(2)), clip_gradients(), mirrored(2), bucket(1 << 20),
-                         commit_before_update());
-  ASSERT_TRUE(p.ok()) << p.status().to_string();
-  EXPECT_TRUE(p->commits);
-  std::vector<std::string> all;
-  for (const plan::Action& a : p->actions) all.push_back(to_text(a));
-  const auto commit = std::ranges::find(all, "commit");
-  ASSERT_NE(commit, all.end());
-  for (auto a = all.begin(); a != all.end(); ++a) {
-    EXPECT_EQ(a->starts_with("update") || *a == "agree", a > commit) << *a;
-  }
-  const auto parsed = plan::parse_step_plan(to_text(*p));
-  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
-  EXPECT_EQ(*parsed, *p);
-  EXPECT_NE(hash(*p),
-            hash(*compose(one_device(shape(2)), clip_gradients(), mirrored(2), bucket(1 << 20))));
-}
-
-TEST(CommitBeforeUpdate, RefusesPlansInWhichARankHasNotAllThatItNeeds) {
-  const auto refused = [](const Pass& distribute) {
-    return compose(one_device(shape(2)), distribute, commit_before_update()).status().message();
-  };
-  using ::testing::HasSubstr;
-  EXPECT_THAT(refused(commit_before_update()), HasSubstr("commits already"));
-  EXPECT_THAT(refused(parameter_server(2)), HasSubstr("servers update"));
-  EXPECT_THAT(refused(parameter_averaging(2, 4)), HasSubstr("gradients of its own"));
-  EXPECT_THAT(refused(sharded({.stage = 1, .ranks = 2})), HasSubstr("may be lost"));
-  EXPECT_THAT(refused(host_shared(1, 2)), HasSubstr("may be lost"));
 }
 
 TEST(Recompute, ComputesAllButTheLastGroupAgain) {
