@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/optim/update.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/store/host_gradients.h>
 
 namespace stormo::train {
 
@@ -47,10 +49,7 @@ class HostSharedParameters {
   /// By parameter: which elements this rank updates; may be empty.
   const std::vector<OwnedRange>& owned() const { return owned_; }
 
-  /// Shows this rank's gradients to the host and waits for the others. Gradients in the Arena are
-  /// read where they lie until release(); others are copied there. `weight` is what they count for:
-  /// the gradient of a parameter becomes sum(weight_r * g_r) / sum(weight_r). kExhausted when a
-  /// copy finds no room in the Arena.
+  /// As HostGradients::publish().
   Status publish(double weight);
   /// After publish(), for FusedOptimizer::step(): the gradients of what this rank owns, where the
   /// ranks left them; none for parameters of which no rank has one. Valid until release().
@@ -61,10 +60,6 @@ class HostSharedParameters {
  private:
   void share_values();
   void divide();
-  void exchange_postings();
-  /// Where local peers find `t`'s values, as an offset in this rank's Arena.
-  Result<std::uint64_t> show(std::size_t index);
-  void collect();
 
   comm::Communicator& world_;
   comm::Communicator& host_;
@@ -79,10 +74,7 @@ class HostSharedParameters {
   std::vector<std::int64_t> position_;  // by parameter, in its block, in elements
   std::vector<OwnedRange> owned_;
 
-  // A posting: the weight as a double, then by parameter an offset, or kNoGradient.
-  std::vector<std::uint64_t*> postings_;  // by local rank, in their Arenas
-  std::vector<std::byte*> rooms_;         // by parameter: Arena memory for small gradients
-  std::vector<torch::Tensor> copies_;     // of large gradients that could not be shown
+  std::optional<HostGradients> posted_;
   std::vector<std::vector<optim::GradientTerm>> sources_;  // by parameter
   std::vector<RangeGradient> gradients_;
 };
