@@ -122,19 +122,24 @@ class Elastic(ElasticTest):
         self.assertEqual(list(self.folder.glob("run/rank-*")), [])
 
     def test_the_end_is_that_of_every_run(self):
-        done = self.stormo("train", "mlp.toml", "-n", "2", "--json", "elastic.enabled=true")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        end = json.loads(done.stdout.splitlines()[-1])
-        self.assertEqual((end["event"], end["steps"]), ("end", 6))
-        without = self.stormo("train", "mlp.toml", "-n", "2", "--json", "strategy.parameters=replicated",
-                              "checkpoint.directory=other")
-        self.assertEqual(end["weights_hash"], json.loads(without.stdout.splitlines()[-1])["weights_hash"])
+        def weights(*words):
+            done = self.stormo("train", "mlp.toml", "-n", "2", "--json", "--overwrite", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            end = json.loads(done.stdout.splitlines()[-1])
+            self.assertEqual((end["event"], end["steps"]), ("end", 6))
+            return end["weights_hash"]
+
+        # a copy that ranks share, and copies of their own; rules that need norms have these
+        for words in ((), ("strategy.parameters=replicated",), ("optimizer.kind=lamb", "strategy.parameters=replicated")):
+            with self.subTest(words=words):
+                elastic = ("optimizer.kind=lamb",) if "optimizer.kind=lamb" in words else words
+                self.assertEqual(weights("elastic.enabled=true", *elastic), weights(*words))
 
     def test_what_does_not_go_together_is_refused_at_once(self):
         done = self.stormo("train", "mlp.toml", "-n", "2", "elastic.enabled=true", "strategy.kind=fsdp",
-                           "optimizer.kind=lbfgs", "train.patience=3")
+                           "strategy.parameters=host_shared", "optimizer.kind=lbfgs", "train.patience=3")
         self.assertEqual(done.returncode, 2, done.stderr)
-        for text in ("strategy 'ddp'", "lbfgs", "patience"):
+        for text in ("strategy 'ddp'", "leave out parameters", "lbfgs", "patience"):
             self.assertIn(text, done.stderr)
 
     def test_a_wrong_register_is_told_before_ranks_start(self):

@@ -3,17 +3,22 @@
 #include <chrono>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "launch_program.h"
 #include "process.h"
 
 namespace stormo::testing {
 
-/// A job of so many ranks of elastic_points_worker, to one of which `point` happens.
-inline Outcome job(int ranks, const std::string& point) {
+/// A job of so many ranks of elastic_points_worker of this kind, to one of which `point` happens.
+/// `where`: further options of elastic_launcher.
+inline Outcome job(int ranks, const std::string& point, const std::string& kind = "shards",
+                   const std::vector<std::string>& where = {}) {
   constexpr std::chrono::seconds kLong{90};  // loads libtorch, up to three times in a row
-  Process process({built("elastic_launcher"), std::to_string(ranks), "--",
-                   built("elastic_points_worker"), point});
+  std::vector<std::string> words{built("elastic_launcher"), std::to_string(ranks)};
+  words.insert(words.end(), where.begin(), where.end());
+  words.insert(words.end(), {"--", built("elastic_points_worker"), point, kind});
+  Process process(words);
   Outcome outcome;
   outcome.status = process.wait(kLong);
   outcome.out = process.out();

@@ -1,10 +1,13 @@
 // A rank of an elastic job that trains, for elastic_points_test.cc and elastic_flips_test.cc.
-// `elastic_points_worker POINT`: local rank 1, or 0 where only it comes there, is killed at this
-// point of a step in the middle of the run. Where the point is one of a replacement, its first
-// replacement is killed there. All ranks are waited for, so there is a replacement before the next
-// step. `elastic_points_worker flip-WHAT`: the first process of local rank 1 flips a bit of a
-// weight or of an averaged gradient in the middle, or also in later steps. Rank 0 prints the hash
-// of the weights, and warnings of wrong bits.
+// `elastic_points_worker POINT KIND`: local rank 1 of the first host, or 0 where only it comes
+// there, is killed at this point of a step in the middle of the run. Where the point is one of a
+// replacement, its first replacement is killed there. All ranks are waited for, so there is a
+// replacement before the next step. `elastic_points_worker flip-WHAT shards`: the first process of
+// local rank 1 flips a bit of a weight or of an averaged gradient in the middle, or also in later
+// steps. Rank 0 prints the hash of the weights, and warnings of wrong bits.
+//
+// KIND is `shards`: logical shards, of which each rank has a copy of the parameters. Or `shared`:
+// ranks share one copy, and sums of gradients have no rounding, whoever adds them up.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -13,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include <sys/mman.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -38,7 +42,8 @@ class Fate {
     const bool of_replacement =
         std::ranges::find(kOfReplacement, point) != std::end(kOfReplacement);
     const int victim = point == "reports" ? 0 : 1;
-    if (place.place.local_rank != victim || point == "nowhere") return;
+    if (place.place.local_rank != victim || place.place.cross_rank != 0) return;
+    if (point == "nowhere") return;
     if (place.incarnation == 1) {
       loads_ = kMiddle;
       if (of_replacement) point_ = "loaded";
@@ -48,8 +53,10 @@ class Fate {
   }
 
   void at(string_view point) {
-    if (loads_ >= 0 && loads_ <= loaded_ && point == point_) ::kill(::getpid(), SIGKILL);
+    if (is_at(point)) end();
   }
+  /// The parameter whose part is half written at the point "written".
+  void watch(const torch::Tensor& weights) { weights_ = weights; }
   void done(const plan::Action& action) {
     using plan::ActionKind;
     if (action.kind == ActionKind::kLoad) {
@@ -58,17 +65,37 @@ class Fate {
       at("receives");
     }
     if (action.kind == ActionKind::kAllReduce) at("reduced");
+    if (action.kind == ActionKind::kShareGradients) at("published");
     if (action.kind == ActionKind::kUpdate) at("updated");
+    if (action.kind == ActionKind::kShareParameters) at("shared");
     if (action.kind == ActionKind::kAgree) at("agreed");
     if (action.kind == ActionKind::kCommit) {
       at("committed");
       at("compared");
+      if (is_at("written")) end_by_a_write();
     }
   }
 
  private:
+  bool is_at(string_view point) const {
+    return loads_ >= 0 && loads_ <= loaded_ && point == point_;
+  }
+  static void end() { ::kill(::getpid(), SIGKILL); }
+  /// At the first store into a page inside of this rank's part, which is the second of two or
+  /// three.
+  void end_by_a_write() {
+    constexpr std::uintptr_t kPage = 4096;
+    struct sigaction action {};
+    action.sa_handler = [](int) { end(); };
+    ::sigaction(SIGSEGV, &action, nullptr);
+    const auto inside =
+        reinterpret_cast<std::uintptr_t>(weights_.data_ptr()) + weights_.nbytes() * 3 / 5;
+    ::mprotect(reinterpret_cast<void*>(inside / kPage * kPage), kPage, PROT_READ);
+  }
+
   static constexpr string_view kOfReplacement[] = {"starts", "asks", "receives", "compared"};
   string_view point_;
+  torch::Tensor weights_;
   int loads_ = -1;  // before it may end; -1: it never does
   std::atomic<int> loaded_ = 0;
 };
@@ -108,6 +135,50 @@ class Flips {
   int steps_ = 0;
   bool flipped_ = false;  // in this attempt at a step
 };
+
+/// Whole numbers, whose means over 2, 3, 4 or 8 samples are exact, and so are sums of these.
+class Numbers final : public data::Dataset {
+ public:
+  explicit Numbers(Fate& fate) : fate_(fate) {}
+  std::int64_t size() const override { return 96; }
+  data::Batch get(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const override {
+    fate_.at("reads");
+    const auto rows = static_cast<std::int64_t>(indices.size());
+    data::Batch batch{torch::empty({rows, kInputs}), torch::zeros({rows}, torch::kInt64)};
+    auto* value = batch.input.mutable_data_ptr<float>();
+    for (const std::int64_t index : indices) {
+      for (std::int64_t i = 0; i < kInputs; ++i) {
+        *value++ = static_cast<float>(24 * ((index * 37 + i * i * 11) % 23 - 11));
+      }
+    }
+    return batch;
+  }
+  static constexpr std::int64_t kInputs = 64;
+
+ private:
+  Fate& fate_;
+};
+
+/// Its gradient is the mean of the inputs, whatever the weights are.
+train::Task linear_task(Fate& fate) {
+  torch::manual_seed(1);
+  torch::nn::Linear net(torch::nn::LinearOptions(Numbers::kInputs, 1000).bias(false));
+  fate.watch(net->weight);
+  train::Task task;
+  task.module = net.ptr();
+  task.forward = [net, &fate](const torch::Tensor& x) mutable {
+    fate.at("forward");
+    return net->forward(x / std::max<std::int64_t>(x.size(0), 1));
+  };
+  task.loss = [&fate](const torch::Tensor& output, const torch::Tensor& /*target*/) {
+    fate.at("loss");
+    if (output.requires_grad()) {
+      output.register_hook([&fate](const torch::Tensor&) { fate.at("backward"); });
+    }
+    return output.sum();
+  };
+  return task;
+}
 
 /// Two clouds of points; equal numbers give equal samples in all processes.
 class Clouds final : public data::Dataset {
@@ -172,14 +243,14 @@ train::Task task_of(torch::nn::Sequential net, Fate& fate) {
   return task;
 }
 
-train::TrainerOptions options(string_view point) {
+train::TrainerOptions options(string_view point, bool shares) {
   train::TrainerOptions o;
   if (point.starts_with(kFlip)) o.gradients.overlap = false;  // one reduction in a step
   o.strategy.kind = train::Strategy::Kind::kDdp;
   o.commits = true;
-  o.logical_shards = 5;
+  o.logical_shards = shares ? 0 : 5;
   o.steps = kSteps;
-  o.global_batch = 12;
+  o.global_batch = shares ? 8 : 12;
   o.log_every = 1;
   o.optimizer = {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = 1e-2};
   return o;
@@ -200,7 +271,7 @@ train::ElasticPlace find_place(string_view point) {
   return place;
 }
 
-int run(string_view point) {
+int run(string_view point, bool shares) {
   train::ElasticPlace place = find_place(point);
   Fate fate(place, point);
   fate.at("starts");
@@ -219,8 +290,11 @@ int run(string_view point) {
   Reports reports(fate);
   const torch::nn::Sequential net = make_net();
   Flips flips(place, point, net);
-  train::Trainer trainer(world, task_of(net, fate), std::make_shared<Clouds>(fate), {},
-                         options(point));
+  std::shared_ptr<data::Dataset> samples;
+  if (shares) samples = std::make_shared<Numbers>(fate);
+  if (!shares) samples = std::make_shared<Clouds>(fate);
+  train::Trainer trainer(world, shares ? linear_task(fate) : task_of(net, fate), samples, {},
+                         options(point, shares));
   trainer.set_elastic(&session);
   trainer.verify_state(1);
   trainer.set_observer(&reports);
@@ -245,7 +319,7 @@ int run(string_view point) {
 int main(int argc, char** argv) {
   launch::serve_forks(argc, argv);
   try {
-    return run(argc > 1 ? argv[1] : "nowhere");
+    return run(argv[1], argv[2] == string_view("shared"));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "worker: %s\n", e.what());
     return 1;

@@ -19,6 +19,7 @@
 #include <stormo/train/elastic/next_group.h>
 #include <stormo/train/evaluation/best_score.h>
 #include <stormo/train/optimizer/optimizer.h>
+#include <stormo/transport/memory/memory_file.h>
 #include <stormo/transport/store/rendezvous.h>
 #include <stormo/transport/store/store.h>
 
@@ -47,7 +48,10 @@ Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place);
 /// What survives from one epoch to the next in a process.
 struct KeptState {
   std::unique_ptr<Optimizer> optimizer;  ///< with its state; null: this process has no state yet
-  std::int64_t step = 0;                 ///< committed
+  /// In which parameters and state lie where processes of a host share them; null: they are this
+  /// process's own.
+  std::shared_ptr<transport::MemoryFile> memory = {};
+  std::int64_t step = 0;  ///< committed
   std::int64_t samples = 0;
   TimePoint began = std::chrono::steady_clock::now();  ///< the run, here
   /// What ranks do between two steps is still to be done after `step`.

@@ -6,6 +6,7 @@
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/store/host_copy_store.h>
 #include <stormo/train/store/replicated_store.h>
 
 namespace stormo::train {
@@ -52,19 +53,21 @@ Status RunModel::make_parameters() {
   return keeps_residuals(plan) ? run_.state.load_residuals().within("resume") : Status();
 }
 
-void RunModel::go_on(std::unique_ptr<Optimizer> kept) {
+void RunModel::go_on(std::unique_ptr<Optimizer>& kept) {
   const plan::StepPlan& plan = run_.setup.plan;
   groups_ = std::make_unique<AxisGroups>(run_.world, plan);
   groups_->set_sink(&run_.lanes);
   store_ =
-      make_replicated_store(plan, *groups_, *run_.setup.task.module, run_.options, std::move(kept));
+      make_committed_store(plan, *groups_, *run_.setup.task.module, run_.options, std::move(kept));
   store_->set_sink(&run_.lanes);
   run_.state.go_on(*store_);
 }
 
 std::unique_ptr<Optimizer> RunModel::take_optimizer() {
+  if (!store_) return nullptr;
+  if (auto* shared = dynamic_cast<HostCopyStore*>(store_.get())) return shared->take_optimizer();
   // plans that commit have no other store
-  return store_ ? dynamic_cast<ReplicatedStore&>(*store_).take_optimizer() : nullptr;
+  return dynamic_cast<ReplicatedStore&>(*store_).take_optimizer();
 }
 
 Status RunModel::make_runner(RunnerParts parts) {

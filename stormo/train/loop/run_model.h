@@ -24,8 +24,8 @@ class RunModel {
   /// Makes the store, of a checkpoint or of the initial values.
   Status make_parameters();
   /// Instead of make_parameters(), in an epoch that goes on: a store of the optimizer that this
-  /// process has kept, or of a new one without state. Not a collective.
-  void go_on(std::unique_ptr<Optimizer> kept);
+  /// process has kept, or of a new one without state. Throws Error; then `kept` is as it was.
+  void go_on(std::unique_ptr<Optimizer>& kept);
   /// The optimizer of the store, for the next epoch; null before there is a store. Only destruction
   /// may follow. Not a collective.
   std::unique_ptr<Optimizer> take_optimizer();
@@ -33,6 +33,7 @@ class RunModel {
   Status make_runner(RunnerParts parts);
 
   // Not collectives.
+  bool has_store() const { return store_ != nullptr; }
   ParameterStore& store() { return *store_; }
   AxisGroups& groups() { return *groups_; }
   Runner& runner() { return *runner_; }

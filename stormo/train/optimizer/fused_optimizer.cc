@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <stormo/base/check.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/tensor/parallel_for.h>
 
@@ -228,11 +229,8 @@ Status FusedOptimizer::check_rule() const {
       "or parameter servers with policy portions");
 }
 
-Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate, std::size_t first,
-                           std::size_t last) {
+Status FusedOptimizer::begin(std::vector<Work>& works, const StepRate& rate) {
   STORMO_RETURN_IF_ERROR(check_rule());
-  const torch::NoGradGuard no_grad;
-  std::int64_t total = 0;
   const Work* before = nullptr;
   for (Work& work : works) {
     add_weights(work);
@@ -245,8 +243,32 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate, std::
     if (!next_row) ++state.steps;
     before = &work;
     work.step = {.lr = rate.lr, .number = state.steps, .gradient_scale = rate.gradient_scale};
-    total += work.piece.end;
   }
+  return {};
+}
+
+Result<std::vector<RangeUpdate>> FusedOptimizer::begin_step(
+    const StepRate& rate, std::span<const RangeGradient> gradients) {
+  STORMO_CHECK(!optim::needs_norms(options_.kind), "an update that needs norms is not in parts");
+  const torch::NoGradGuard no_grad;
+  std::vector<Work> works = range_work(gradients);
+  STORMO_RETURN_IF_ERROR(begin(works, rate));
+  std::vector<RangeUpdate> updates;
+  for (const Work& work : works) {
+    STORMO_CHECK(!work.strided.defined(), "a parameter that is updated in parts is contiguous");
+    const auto update = work.piece.dtype == DType::kFloat64 ? update_double_ : update_float_;
+    updates.push_back(
+        {.parameter = work.parameter, .piece = work.piece, .step = work.step, .update = update});
+  }
+  return updates;
+}
+
+Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate, std::size_t first,
+                           std::size_t last) {
+  const torch::NoGradGuard no_grad;
+  STORMO_RETURN_IF_ERROR(begin(works, rate));
+  std::int64_t total = 0;
+  for (const Work& work : works) total += work.piece.end;
   if (optim::needs_norms(options_.kind)) {
     STORMO_RETURN_IF_ERROR(find_trust_ratios(works, first, last));
   }

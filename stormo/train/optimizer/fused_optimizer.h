@@ -30,6 +30,15 @@ struct RangeGradient {
   DType dtype = DType::kFloat32;  ///< of the weights; or, when those are float32, a 16-bit type
 };
 
+/// The update of one parameter, for who performs it in parts: `update` takes the piece with any
+/// begin and end inside of its own. Borrows the gradients.
+struct RangeUpdate {
+  std::size_t parameter = 0;
+  optim::UpdateRange piece;
+  optim::UpdateStep step;
+  optim::UpdateFunction update = nullptr;
+};
+
 /// The same as one tensor, on the device of the parameters.
 struct TensorGradient {
   std::size_t parameter = 0;  ///< index into parameters()
@@ -72,6 +81,10 @@ class FusedOptimizer final : public Optimizer {
   /// of its parameter. RangeGradients lie in host memory.
   Status step(const StepRate& rate, std::span<const RangeGradient> gradients);
   Status step(const StepRate& rate, std::span<const TensorGradient> gradients);
+  /// Counts such a step, and leaves its updates to the caller. Of contiguous parameters in host
+  /// memory, and of rules that need no norms.
+  Result<std::vector<RangeUpdate>> begin_step(const StepRate& rate,
+                                              std::span<const RangeGradient> gradients);
 
   /// The 2-norm over the owned ranges of all ranks, summed in double precision. A collective if
   /// `sum` was given.
@@ -97,6 +110,9 @@ class FusedOptimizer final : public Optimizer {
   void keep_outer_momentum() { keeps_outer_ = true; }
   /// Gives every parameter its state, which it has otherwise from its first step on.
   Values values();
+  /// From now on the state lies in these tensors, by slot, then by parameter, of the types and
+  /// sizes of values().
+  void place_slots(const std::vector<std::vector<torch::Tensor>>& slots);
   /// After a change of values(): 16-bit parameters get their master weights, rounded.
   void round_masters();
   /// Steps done, by parameter; rules that count steps need them.
@@ -155,6 +171,8 @@ class FusedOptimizer final : public Optimizer {
   void create_state(std::size_t i);
   torch::Tensor owned_weights(std::size_t i) const;
   void add_weights(Work& work);
+  /// Points them at weights and state, and counts the step.
+  Status begin(std::vector<Work>& works, const StepRate& rate);
   /// `works` are of the parameters [first, last).
   Status run(std::vector<Work>& works, const StepRate& rate, std::size_t first, std::size_t last);
   Status find_trust_ratios(std::vector<Work>& works, std::size_t first, std::size_t last);

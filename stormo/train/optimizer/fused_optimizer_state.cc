@@ -93,6 +93,13 @@ FusedOptimizer::Values FusedOptimizer::values() {
   return out;
 }
 
+void FusedOptimizer::place_slots(const std::vector<std::vector<torch::Tensor>>& slots) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    for (std::size_t s = 0; s < slots.size(); ++s) states_[i].slots[s] = slots[s][i];
+    states_[i].begun = true;
+  }
+}
+
 void FusedOptimizer::round_masters() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!states_[i].master.defined()) continue;

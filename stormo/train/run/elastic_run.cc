@@ -60,20 +60,26 @@ protocol::Healing healing_of(const TrainingState& state) {
 
 ElasticRun::~ElasticRun() {
   if (!session_.has_left()) return;
+  const HostCopyStore* const copy = model_.has_store() ? shared() : nullptr;
+  if (copy != nullptr && copy->memory() != nullptr) session_.kept.memory = copy->memory();
   std::unique_ptr<Optimizer> optimizer = model_.take_optimizer();
   if (optimizer) session_.kept.optimizer = std::move(optimizer);
 }
 
 // In the first epoch as every run. Later this process has the state, or gets it in slices.
 Status ElasticRun::make_parameters() {
-  if (!session_.is_open()) return LockStepRun::make_parameters();
+  if (!session_.is_open()) {
+    STORMO_RETURN_IF_ERROR(LockStepRun::make_parameters());
+    return share_state(/*has_state=*/true);
+  }
   KeptState& kept = session_.kept;
   if (run_.world.rank() == 0) {
     STORMO_RETURN_IF_ERROR(run_.state.take_over(session_.earlier));
     if (kept.best) run_.state.best = *kept.best;
   }
-  model_.go_on(std::move(kept.optimizer));
+  model_.go_on(kept.optimizer);
   model_.store().zero_grad();
+  STORMO_RETURN_IF_ERROR(share_state(session_.is_donor()));
   return take_progress();
 }
 
@@ -238,9 +244,10 @@ Status ElasticRun::after_failure(const Status& failure) {
   run_.state.release_folder();  // perhaps others go on, and nobody can say so
   if (std::exchange(is_updating_, false)) {
     // committed and updated: what failed came behind it
+    if (shared() != nullptr) STORMO_RETURN_IF_ERROR(shared()->finish_update());
     end_unknown_step();
     session_.kept.meets = true;
-    if (ends_epoch_) session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
+    session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});  // once more changes nothing
   } else {
     gives_up_ = true;
   }
@@ -250,6 +257,7 @@ Status ElasticRun::after_failure(const Status& failure) {
 
 // The order may be of the next epoch already.
 Status ElasticRun::apply_held(const protocol::ApplyUpdate& order) {
+  if (shared() != nullptr) shared()->expect_nobody();
   STORMO_RETURN_IF_ERROR(model_.runner().apply_updates());
   end_unknown_step();
   gives_up_ = false;
@@ -262,6 +270,7 @@ Status ElasticRun::apply_held(const protocol::ApplyUpdate& order) {
 void ElasticRun::exchange_slices(const protocol::RunStep& order) {
   const protocol::ElasticRecord& record = session_.record();
   const Rank me = run_.world.rank();
+  const bool receives = order.receives && gets_slices(record.members[static_cast<std::size_t>(me)]);
   const auto donor = [&](std::uint32_t slice, std::string_view receiver) {
     return session_.rank_of(protocol::Healing::donor_of(record, slice, receiver));
   };
@@ -270,14 +279,13 @@ void ElasticRun::exchange_slices(const protocol::RunStep& order) {
     const std::uint32_t slice = order.slices.first + s;
     std::vector<Rank> to;  // from this rank
     for (const protocol::ElasticEntry& m : record.members) {
-      const bool is_receiver = !record.is_donor(m.id.identity);
-      if (is_receiver && donor(slice, m.id.identity) == me)
+      if (gets_slices(m) && donor(slice, m.id.identity) == me)
         to.push_back(session_.rank_of(m.id.identity));
     }
-    if (!order.receives && to.empty()) continue;
+    if (!receives && to.empty()) continue;
     std::vector<std::byte>& bytes = slice_bytes_.emplace_back(state().bytes(slice));
     const comm::Buffer data{bytes.data(), std::ssize(bytes), DType::kUInt8};
-    if (order.receives) {
+    if (receives) {
       slices_.push_back(run_.world.recv_async(data, donor(slice, session_.identity()), kSliceTag));
       continue;
     }
@@ -296,6 +304,11 @@ Status ElasticRun::finish_slices() {
   if (!order_.receives) return {};
   const std::string me = session_.identity();
   const std::uint32_t end = order_.slices.first + order_.slices.count;
+  const bool is_last = end >= state().slices();
+  if (slice_bytes_.empty()) {
+    if (is_last) session_.say("has the state: it shares that of its host");
+    return {};
+  }
   for (std::uint32_t slice = order_.slices.first; slice < end; ++slice) {
     const std::vector<std::byte>& bytes = slice_bytes_[slice - order_.slices.first];
     state().write(slice, bytes.data());
@@ -304,7 +317,7 @@ Status ElasticRun::finish_slices() {
     (is_near ? from_host_ : from_others_) += bytes.size();
   }
   state().finish();
-  if (end < state().slices()) return {};
+  if (!is_last) return {};
   session_.say(fmt::format("has the state: {} from its host, {} from others",
                            format_bytes(from_host_), format_bytes(from_others_)));
   return {};
@@ -314,12 +327,12 @@ Status ElasticRun::finish_slices() {
 Status ElasticRun::commit() {
   session_.note_progress(/*waits=*/true);
   STORMO_RETURN_IF_ERROR(finish_slices());
+  // others of the host may update what is being saved as soon as this has been passed
+  if (shared() != nullptr) run_.state.before_update();
   session_.forget_former_group();
   session_.tell_wishes();
   session_.tell(protocol::StepReduced{
-      .epoch = order_.epoch,
-      .step = order_.step,
-      .gradient_hash = hash_of_gradients(model_.store().optimizer(), order_.step)});
+      .epoch = order_.epoch, .step = order_.step, .gradient_hash = gradient_hash()});
   ElasticSession::Order next = session_.next();
   const auto* agree = std::get_if<protocol::AgreeOn>(&next);
   if (agree != nullptr) {

@@ -11,6 +11,7 @@
 #include <stormo/train/elastic/elastic_session.h>
 #include <stormo/train/elastic/training_state.h>
 #include <stormo/train/run/lock_step_run.h>
+#include <stormo/train/store/host_copy_store.h>
 
 namespace stormo::train {
 
@@ -35,6 +36,10 @@ class ElasticRun final : public LockStepRun {
 
   Status open_session();
   void log_epoch() const;
+  HostCopyStore* shared();
+  Status share_state(bool has_state);
+  bool gets_slices(const protocol::ElasticEntry& member);
+  std::uint64_t gradient_hash();
   Status take_progress();
   Status take_buffers(Rank from);
   Status follow(const ElasticSession::Order& order);

@@ -14,7 +14,7 @@ namespace stormo::train {
 /// layout has a store.
 enum class Layout : std::uint8_t {
   kReplicated,      ///< ReplicatedStore
-  kHostShared,      ///< HostSharedStore
+  kHostShared,      ///< HostSharedStore; HostCopyStore, where the plan commits
   kSharded,         ///< ShardedStore
   kAveraged,        ///< AveragedStore
   kElastic,         ///< ElasticStore

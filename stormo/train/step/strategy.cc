@@ -22,6 +22,7 @@
 #include <stormo/train/server_store/server_averaged_store.h>
 #include <stormo/train/step/layout.h>
 #include <stormo/train/store/averaged_store.h>
+#include <stormo/train/store/host_copy_store.h>
 #include <stormo/train/store/host_shared_store.h>
 #include <stormo/train/store/replicated_store.h>
 #include <stormo/train/store/sharded_store.h>
@@ -199,7 +200,8 @@ Status check_commits(const TrainerOptions& o) {
           "whoever is left all of the model");
   require(s.parameters == Strategy::Parameters::kAuto ||
               s.parameters == Strategy::Parameters::kReplicated,
-          "elastic training needs a copy of the parameters on each rank: leave out parameters");
+          "elastic training has one copy of the parameters on each host where all hosts have as "
+          "many ranks, else one on each rank: leave out parameters, or set it to replicated");
   require(optim::updates_ranges(o.optimizer.kind), "elastic training does not go with lbfgs");
   require(o.gradients.codec == plan::Codec::kNone,
           "elastic training keeps nothing of what a compression has lost: leave out compression");
@@ -224,10 +226,7 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
     strategy.exchange_periods = {
         .fetch = strategy.period, .push = strategy.period, .averages = true};
   }
-  if (options.commits) {
-    STORMO_RETURN_IF_ERROR(check_commits(options));
-    strategy.parameters = Strategy::Parameters::kReplicated;
-  }
+  if (options.commits) STORMO_RETURN_IF_ERROR(check_commits(options));
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (!parallel::row_of(strategy.kind).all_reduces) {
     return invalid_argument(
@@ -432,6 +431,10 @@ std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisG
           groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters),
           options.strategy.outer);
     case Layout::kHostShared:
+      if (plan.commits) {
+        return std::make_unique<HostCopyStore>(groups,
+                                               make_optimizer(options.optimizer, parameters));
+      }
       return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters);
     case Layout::kReplicated: break;
   }
@@ -453,13 +456,18 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
   return store;
 }
 
-std::unique_ptr<ParameterStore> make_replicated_store(const plan::StepPlan& plan,
-                                                      const AxisGroups& groups,
-                                                      const torch::nn::Module& module,
-                                                      const TrainerOptions& options,
-                                                      std::unique_ptr<Optimizer> optimizer) {
+std::unique_ptr<ParameterStore> make_committed_store(const plan::StepPlan& plan,
+                                                     const AxisGroups& groups,
+                                                     const torch::nn::Module& module,
+                                                     const TrainerOptions& options,
+                                                     std::unique_ptr<Optimizer> optimizer) {
   if (!optimizer) optimizer = make_optimizer(options.optimizer, trainable_parameters(module));
-  auto store = std::make_unique<ReplicatedStore>(groups, std::move(optimizer));
+  std::unique_ptr<ParameterStore> store;
+  if (layout_of(plan) == Layout::kHostShared) {
+    store = std::make_unique<HostCopyStore>(groups, std::move(optimizer));
+  } else {
+    store = std::make_unique<ReplicatedStore>(groups, std::move(optimizer));
+  }
   store->set_made_for({.groups = &groups,
                        .plan = project(plan, groups.world().rank()),
                        .rule = options.optimizer.kind});

@@ -88,12 +88,12 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                            const TrainerOptions& options, server::Facts facts = {},
                                            const MaterializeSegment& bring = {});
 
-/// The store of replicas for a plan that commits. `optimizer`: that of a store before, with its
-/// state; null: a new one. Not a collective.
-std::unique_ptr<ParameterStore> make_replicated_store(const plan::StepPlan& plan,
-                                                      const AxisGroups& groups,
-                                                      const torch::nn::Module& module,
-                                                      const TrainerOptions& options,
-                                                      std::unique_ptr<Optimizer> optimizer);
+/// The store for a plan that commits. `optimizer`: that of a store before, with its state; null: a
+/// new one. Not a collective.
+std::unique_ptr<ParameterStore> make_committed_store(const plan::StepPlan& plan,
+                                                     const AxisGroups& groups,
+                                                     const torch::nn::Module& module,
+                                                     const TrainerOptions& options,
+                                                     std::unique_ptr<Optimizer> optimizer);
 
 }  // namespace stormo::train

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <stormo/parallel/computation/commit_before_update.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/parallel/replicas/host_shared.h>
@@ -34,6 +35,10 @@ inline std::vector<Layout> layouts() {
        [](int hosts, int local) { return Passes{parallel::mirrored(hosts * local)}; }},
       {"host_shared",
        [](int hosts, int local) { return Passes{parallel::host_shared(hosts, local)}; }}};
+  out.push_back(
+      {"host_copy", [](int hosts, int local) {
+         return Passes{parallel::host_shared(hosts, local), parallel::commit_before_update()};
+       }});
   for (const int stage : {1, 2, 3}) {
     out.push_back({"sharded" + std::to_string(stage), [stage](int hosts, int local) {
                      return Passes{parallel::sharded({.stage = stage, .ranks = hosts * local})};
