@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <future>
@@ -156,13 +157,17 @@ TEST_P(StoreOfRank, AKilledServerHasOneNameForAll) {
 // On this host it is seen that the process of the server runs; of another host it is not known.
 TEST_P(StoreOfRank, AServerWhoseProcessRunsIsOnlyLate) {
   std::promise<void> go_on;
+  std::atomic<bool> waits = false;
   StoreServer::Options options = options_at(GetParam(), secret_);
-  options.on_set = [waits = go_on.get_future().share()](std::string_view key, std::string_view) {
-    if (key == "block") waits.wait();
+  options.on_set = [&, until = go_on.get_future().share()](std::string_view key, std::string_view) {
+    if (key != "block") return;
+    waits = true;
+    until.wait();
   };
   const auto server = StoreServer::start(std::move(options)).take_or_throw();
   const auto c = client(server->address(), 100ms);
-  static_cast<void>(c->set("block", "", Deadline::after(1ms)));
+  const auto blocks = client(server->address(), 0s);
+  while (!waits) static_cast<void>(blocks->set("block", "", Deadline::after(1ms)));
   const auto got = c->get("k", is_unix() ? Deadline::after(1s) : soon());
   EXPECT_EQ(got.status().code(), is_unix() ? Code::kDeadlineExceeded : Code::kPeerLost);
   go_on.set_value();
