@@ -158,10 +158,10 @@ class ElasticTest(TrainTest):
         silent = set(range(1, steps + 1)) - set(job.losses)
         self.assertLessEqual(silent, {step for _, _, step in job.epochs})
 
-    def assert_as_one_process(self, job, steps):
+    def assert_as_one_process(self, job, steps, recipe="mlp.toml", words=()):
         """Whoever came and went: each step had the samples and the weights of a run of one process."""
-        done = self.stormo("train", "mlp.toml", "--json", "precision=float64", f"train.steps={steps}",
-                           "checkpoint.directory=one", "--overwrite")
+        done = self.stormo("train", recipe, "--json", "precision=float64", f"train.steps={steps}",
+                           "checkpoint.directory=one", "--overwrite", *words)
         self.assertEqual(done.returncode, 0, done.stderr)
         expected = {r["step"]: r["loss"] for r in map(json.loads, done.stdout.splitlines()) if r["event"] == "step"}
         # only a fault leaves steps without a report; who lets others in has reported the step before
@@ -169,3 +169,13 @@ class ElasticTest(TrainTest):
         self.assertGreater(len(job.losses), steps - 2 - 2 * faults - job.unread, "steps without a report")
         for step, loss in job.losses.items():
             self.assertAlmostEqual(loss, expected[step], delta=1e-9 * max(1, abs(expected[step])), msg=f"step {step}")
+
+    def assert_evaluated_as_one_process(self, job, steps, recipe, words):
+        """Likewise its evaluations."""
+        one = self.lines(recipe, "precision=float64", f"train.steps={steps}", "checkpoint.directory=one",
+                         "--overwrite", *words)
+        expected = {r["step"]: r["loss"] for r in one if r["event"] == "eval"}
+        found = {r["step"]: r["loss"] for r in job.records if r["event"] == "eval" and r["step"] < steps}
+        self.assertGreater(len(found), len(expected) // 2)
+        for step, loss in found.items():
+            self.assertAlmostEqual(loss, expected[step], delta=1e-9 * abs(loss), msg=f"after step {step}")

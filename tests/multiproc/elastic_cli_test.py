@@ -66,6 +66,20 @@ class Elastic(ElasticTest):
         steps, _ = job.stop()
         self.assert_as_one_process(job, steps)
 
+    def test_a_replacement_evaluates_and_saves_what_the_others_have(self):
+        """Also while it gets the state, which takes some steps. Each rank has batches of the evaluation."""
+        (self.folder / "text/a.txt").write_text("to be or not to be, that is it\n" * 6000)
+        words = ("train.eval_every=1", "checkpoint.every=1", "model.width=32", "model.layers=2")
+        for parameters in ("auto", "replicated"):
+            with self.subTest(parameters):
+                job = Job(self, 2, *words, f"strategy.parameters={parameters}", f"checkpoint.directory={parameters}",
+                          recipe="gpt.toml")
+                job.lose(1)
+                job.until_ranks(2)
+                steps, _ = job.stop()
+                self.assert_as_one_process(job, steps, "gpt.toml", words)
+                self.assert_evaluated_as_one_process(job, steps, "gpt.toml", words)
+
     def test_too_few_ranks_wait(self):
         job = Job(self, 2, "elastic.min_ranks=2")
         job.until_step(STEPS_AFTER)

@@ -194,6 +194,7 @@ Status ElasticRun::end() {
     run_.signal = own != 0 ? own : SIGTERM;
   }
   if (!is_early) run_.signal = 0;
+  STORMO_RETURN_IF_ERROR(complete_state(count_of(run_.state.step) + 1));
   STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/false, /*last=*/true));
   run_.state.before_update();
   return model_.store().optimizer().finish();
@@ -226,6 +227,7 @@ Status ElasticRun::try_step(const protocol::RunStep& order) {
     healing_.reset();
   }
   if (session_.kept.meets) {
+    if (is_state_needed()) STORMO_RETURN_IF_ERROR(complete_state(order.step));
     STORMO_RETURN_IF_ERROR(meet(fmt::format("step {}", order.step - 1), /*agreed=*/true));
     session_.kept.meets = false;
   }
@@ -321,6 +323,31 @@ Status ElasticRun::finish_slices() {
   session_.say(fmt::format("has the state: {} from its host, {} from others",
                            format_bytes(from_host_), format_bytes(from_others_)));
   return {};
+}
+
+bool ElasticRun::is_state_needed() const {
+  const std::int64_t step = run_.state.step;
+  const TrainerOptions& o = run_.options;
+  return agreed_.save_now || agreed_.save_failed || is_due(step, o.eval_every) ||
+         is_due(step, o.verify_every) || is_due(step, o.checkpoint.every);
+}
+
+// Ranks evaluate and save together, each with what it has: whoever is being healed gets all that is
+// missing before. What comes of the slices in later steps it has then already.
+Status ElasticRun::complete_state(std::uint64_t next_step) {
+  if (!session_.is_healing(next_step)) return {};
+  const protocol::ElasticRecord& record = session_.record();
+  const Rank from = session_.rank_of(record.donors.front());
+  const bool writes = gets_slices(record.members[static_cast<std::size_t>(run_.world.rank())]);
+  for (std::size_t slice = 0; slice < state().slices(); ++slice) {
+    std::vector<std::byte> bytes(state().bytes(slice));
+    if (run_.world.rank() == from) state().read(slice, bytes.data());
+    STORMO_RETURN_IF_ERROR(
+        run_.world.broadcast(comm::Buffer{bytes.data(), std::ssize(bytes), DType::kUInt8}, from));
+    if (writes) state().write(slice, bytes.data());
+  }
+  if (writes) state().finish();
+  return run_.world.barrier();  // ranks of its host may share what it has written
 }
 
 // Until it returns the parameters are those of the step before.

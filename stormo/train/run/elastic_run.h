@@ -53,6 +53,8 @@ class ElasticRun final : public LockStepRun {
   Status divide_shards(const std::vector<bool>& computes);
   void exchange_slices(const protocol::RunStep& order);
   Status finish_slices();
+  bool is_state_needed() const;
+  Status complete_state(std::uint64_t next_step);
   Result<protocol::StepAgreed> compare(const protocol::AgreeOn& order);
   Status note_wrong_gradients(const protocol::AgreeOn& order);
   std::string name_of(Rank rank) const;
