@@ -1,9 +1,6 @@
 #include <stormo/observe/json_lines.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <sstream>
-#include <string_view>
 #include <variant>
 
 #include <nlohmann/json.hpp>
@@ -24,23 +21,8 @@ void write_line(std::ostream& out, const Json& line) {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
-/// Fields of warnings that are names of members, with spaces between them.
-constexpr std::string_view kLists[] = {"members", "donors", "lost", "left", "joined", "names"};
-
-Json list_json(const std::string& names) {
-  Json out = Json::array();
-  std::istringstream words(names);
-  for (std::string name; words >> name;) out.push_back(name);
-  return out;
-}
-
-Json value_json(const std::string& name, const WarningRecord::Value& value) {
-  if (const auto* number = std::get_if<std::int64_t>(&value)) return *number;
-  const auto* text = std::get_if<std::string>(&value);
-  if (text == nullptr) return nullptr;
-  const bool is_list = std::ranges::find(kLists, name) != std::ranges::end(kLists);
-  return is_list ? list_json(*text) : Json(*text);
-}
+Json json_of(std::monostate) { return nullptr; }
+Json json_of(const auto& value) { return value; }
 
 Json staleness_json(const std::vector<StalenessRecord>& workers) {
   Json out = Json::array();
@@ -154,7 +136,9 @@ void JsonObserver::on_save_failed(const SaveFailedRecord& r) {
 
 void JsonObserver::on_warning(const WarningRecord& r) {
   Json line = {{"event", "warning"}, {"kind", r.kind}, {"step", r.step}, {"message", r.message}};
-  for (const auto& [name, value] : r.fields) line[name] = value_json(name, value);
+  for (const auto& [name, value] : r.fields) {
+    line[name] = std::visit([](const auto& v) { return json_of(v); }, value);
+  }
   write_line(out_, line);
 }
 

@@ -57,7 +57,7 @@ struct WarningRecord {
   std::int64_t step = 0;
   std::string message{};
   /// What a program wants to know of it besides, by name; of some kinds. Empty: it is not known.
-  using Value = std::variant<std::monostate, std::int64_t, std::string>;
+  using Value = std::variant<std::monostate, std::int64_t, std::string, std::vector<std::string>>;
   std::vector<std::pair<std::string, Value>> fields{};
 };
 

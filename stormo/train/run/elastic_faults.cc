@@ -65,7 +65,7 @@ Status ElasticRun::note_wrong_gradients(const protocol::AgreeOn& order) {
   run_.observer().on_warning({.kind = "gradient_mismatch",
                               .step = static_cast<std::int64_t>(order.step),
                               .message = fmt::format("step {} is done again: {}", order.step, who),
-                              .fields = {{"names", fmt::format("{}", fmt::join(names, " "))}}});
+                              .fields = {{"names", names}}});
   if (am_faulty) session_.end_process("ends: " + fault_that_stays());
   return {};
 }

@@ -5,15 +5,12 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace stormo::train {
 
 observe::WarningRecord membership_event(const protocol::ElasticRecord& record,
                                         const protocol::MembershipChange& change, int hosts) {
   const auto number = [](auto n) { return static_cast<std::int64_t>(n); };
-  // names have no spaces
-  const auto names = [](const auto& all) { return fmt::format("{}", fmt::join(all, " ")); };
   std::vector<std::string> members;
   for (const protocol::ElasticEntry& m : record.members) members.push_back(m.id.identity);
   const bool is_one = members.size() == 1;
@@ -25,11 +22,11 @@ observe::WarningRecord membership_event(const protocol::ElasticRecord& record,
           .fields = {{"epoch", number(record.epoch)},
                      {"ranks", number(members.size())},
                      {"hosts", number(hosts)},
-                     {"members", names(members)},
-                     {"donors", names(record.donors)},
-                     {"lost", names(change.lost)},
-                     {"left", names(change.left)},
-                     {"joined", names(change.joined)},
+                     {"members", members},
+                     {"donors", record.donors},
+                     {"lost", change.lost},
+                     {"left", change.left},
+                     {"joined", change.joined},
                      {"cause", change.cause}}};
 }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <stormo/observe/json_lines.h>
 
@@ -97,14 +99,15 @@ TEST(JsonObserver, WhatAWarningIsAboutHasFieldsOfItsOwn) {
 }
 
 TEST(JsonObserver, MembersAreLists) {
+  using Names = std::vector<std::string>;
   std::ostringstream out;
   JsonObserver(out).on_warning({.kind = "membership",
                                 .step = 4,
                                 .message = "why",
                                 .fields = {{"epoch", 2},
-                                           {"members", "a/0 a/2"},
-                                           {"lost", "a/1"},
-                                           {"joined", ""},
+                                           {"members", Names{"a/0", "a/2"}},
+                                           {"lost", Names{"a/1"}},
+                                           {"joined", Names{}},
                                            {"cause", "ended"}}});
   EXPECT_EQ(out.str(),
             R"({"event":"warning","kind":"membership","step":4,"message":"why","epoch":2,)"
