@@ -187,19 +187,15 @@ Result<int> add_hosts(std::string_view hosts, const LaunchOptions& options,
                         "gives it more ranks while it is",
                         host.name));
     plan.shells.push_back(take(agent_command(options, host.name, environment), require));
-    const HostJob& first = plan.hosts.front();
-    HostJob job = host_job(options, {.name = host.name, .first_rank = plan.ranks, .ranks = 0});
-    job.later_size = host.slots;
-    job.directory = first.directory;
+    HostJob job = plan.hosts.front();  // what all hosts have in common
+    job.host = host.name;
     job.environment = rank_variables(options, portable(environment));
     job.cross_rank = static_cast<int>(plan.hosts.size());
     job.cross_size = job.cross_rank + 1;
-    job.size = plan.ranks;
-    job.longest_stop = first.longest_stop;
-    job.name = first.name;
-    job.register_address = first.register_address;
-    job.store = first.store;
-    job.secret = first.secret;
+    job.size = job.first_rank = plan.ranks;
+    job.local_size = 0;
+    job.later_size = host.slots;
+    job.acceptor = -1;
     plan.slots.push_back(host.slots);
     plan.hosts.push_back(std::move(job));
     slots += host.slots;

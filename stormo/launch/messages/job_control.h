@@ -18,8 +18,8 @@ namespace stormo::launch {
 
 /// What a person asks of a running elastic job.
 struct SizeRequest {
-  std::int32_t ranks =
-      0;  ///< from now on; 0: as many as there are, and one for each slot of `hosts`
+  /// From now on; 0: as many as there are, and one for each slot of `hosts`.
+  std::int32_t ranks = 0;
   std::string hosts = {};  ///< "c:2,d" as in -H: they are added; empty: none
   /// Only asks how many there are.
   bool changes_nothing() const { return ranks == 0 && hosts.empty(); }
