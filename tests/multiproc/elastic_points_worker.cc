@@ -13,6 +13,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -159,25 +161,39 @@ class Numbers final : public data::Dataset {
   Fate& fate_;
 };
 
+/// What both kinds train: `fate` sees each part of a step.
+train::Task watched_task(
+    Fate& fate, std::shared_ptr<torch::nn::Module> module,
+    std::function<torch::Tensor(const torch::Tensor& x)> forward,
+    std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> loss) {
+  train::Task task;
+  task.module = std::move(module);
+  task.forward = [forward = std::move(forward), &fate](const torch::Tensor& x) {
+    fate.at("forward");
+    return forward(x);
+  };
+  task.loss = [loss = std::move(loss), &fate](const torch::Tensor& output,
+                                              const torch::Tensor& target) {
+    fate.at("loss");
+    if (output.requires_grad()) {
+      output.register_hook([&fate](const torch::Tensor&) { fate.at("backward"); });
+    }
+    return loss(output, target);
+  };
+  return task;
+}
+
 /// Its gradient is the mean of the inputs, whatever the weights are.
 train::Task linear_task(Fate& fate) {
   torch::manual_seed(1);
   torch::nn::Linear net(torch::nn::LinearOptions(Numbers::kInputs, 1000).bias(false));
   fate.watch(net->weight);
-  train::Task task;
-  task.module = net.ptr();
-  task.forward = [net, &fate](const torch::Tensor& x) mutable {
-    fate.at("forward");
+  const auto forward = [net](const torch::Tensor& x) mutable {
     return net->forward(x / std::max<std::int64_t>(x.size(0), 1));
   };
-  task.loss = [&fate](const torch::Tensor& output, const torch::Tensor& /*target*/) {
-    fate.at("loss");
-    if (output.requires_grad()) {
-      output.register_hook([&fate](const torch::Tensor&) { fate.at("backward"); });
-    }
-    return output.sum();
-  };
-  return task;
+  return watched_task(
+      fate, net.ptr(), forward,
+      [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); });
 }
 
 /// Two clouds of points; equal numbers give equal samples in all processes.
@@ -227,20 +243,11 @@ torch::nn::Sequential make_net() {
 }
 
 train::Task task_of(torch::nn::Sequential net, Fate& fate) {
-  train::Task task;
-  task.module = net.ptr();
-  task.forward = [net, &fate](const torch::Tensor& x) mutable {
-    fate.at("forward");
-    return net->forward(x);
-  };
-  task.loss = [&fate](const torch::Tensor& output, const torch::Tensor& target) {
-    fate.at("loss");
-    if (output.requires_grad()) {
-      output.register_hook([&fate](const torch::Tensor&) { fate.at("backward"); });
-    }
-    return torch::nn::functional::cross_entropy(output, target);
-  };
-  return task;
+  const auto forward = [net](const torch::Tensor& x) mutable { return net->forward(x); };
+  return watched_task(fate, net.ptr(), forward,
+                      [](const torch::Tensor& output, const torch::Tensor& target) {
+                        return torch::nn::functional::cross_entropy(output, target);
+                      });
 }
 
 train::TrainerOptions options(string_view point, bool shares) {

@@ -10,19 +10,19 @@
 #include <stormo/parallel/replicas/outer_update.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <string>
 #include <vector>
 
 #include <stormo/base/requirements.h>
+#include <stormo/plan/text/text.h>
 
 namespace stormo::parallel {
 namespace {
 
 std::string decimal(double number) {
-  std::array<char, 32> out{};
-  return {out.data(), std::to_chars(out.data(), out.data() + out.size(), number).ptr};
+  std::string out;
+  plan::append_real(out, number);
+  return out;
 }
 
 }  // namespace
