@@ -116,7 +116,7 @@ class AnotherChiefTest(TrainTest):
         self.assertEqual(self.stormo("evaluate", "run", "data.path=data/mnist").returncode, 0)
 
     def test_a_stopped_first_worker_is_ended_and_replaced(self):
-        run = self.begin("strategy.worker_timeout=1")
+        run = self.begin("strategy.worker_timeout=3")
         first = ranks_of(run)[0]
         os.kill(first, signal.SIGSTOP)
         self.assert_goes_on(run)
@@ -178,7 +178,7 @@ class AnotherChiefTest(TrainTest):
         self.assertIn("--resume", err)
 
     def test_without_backups_it_is_said_that_they_would_have_helped(self):
-        run = self.start("mlp.toml", "--json", *LONG, *SERVED, "strategy.worker_timeout=1")
+        run = self.start("mlp.toml", "--json", *LONG, *SERVED, "strategy.worker_timeout=3")
         self.read_until(run, "step", 30)
         os.kill(ranks_of(run)[0], signal.SIGSTOP)
         _, err = run.communicate(timeout=DEADLINE_S)

@@ -149,7 +149,7 @@ directory = "run"
 
     def test_a_stopped_worker_takes_the_averages_when_it_comes_back(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "4", *AVERAGES, "strategy.server_processes=1", "strategy.servers=1",
-                         "strategy.period=3", "strategy.worker_timeout=1")
+                         "strategy.period=3", "strategy.worker_timeout=3")
         self.read_until(run, "step", 30)
         os.kill(ranks_of(run)[2], signal.SIGSTOP)
         self.read_until(run, "step", 200)  # waits for nobody after the timeout
@@ -301,7 +301,7 @@ int fsync(int fd) {
 
     def test_a_stopped_worker_is_lost_and_comes_back(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "4", *SERVERS, "strategy.policy=sync",
-                         "strategy.servers=1", "strategy.worker_timeout=1")
+                         "strategy.servers=1", "strategy.worker_timeout=3")
         self.read_until(run, "step", 30)
         os.kill(ranks_of(run)[2], signal.SIGSTOP)
         step = self.read_until(run, "step", 200)["step"]  # waits for nobody after the timeout
@@ -441,7 +441,7 @@ global_batch = 16
 eval_every = 1000
 patience = 2
 """)
-        run = self.start("data.toml", "--json", "-n", "3", *SERVERS, "optimizer.lr=1.0", "strategy.worker_timeout=1",
+        run = self.start("data.toml", "--json", "-n", "3", *SERVERS, "optimizer.lr=1.0", "strategy.worker_timeout=3",
                          "log_every=1")
         self.read_until(run, "step", 30)
         second = ranks_of(run)[1]

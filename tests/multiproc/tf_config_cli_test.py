@@ -137,7 +137,7 @@ class TfConfigTest(TrainTest):
                 for kind in ("evaluator", "ps", "chief")]
 
     def test_an_evaluator_ends_with_a_run_that_ends_early(self):
-        evaluator, server, chief = self.evaluated_with("train.steps=300000", "strategy.worker_timeout=1")
+        evaluator, server, chief = self.evaluated_with("train.steps=300000")
         for _ in range(2):
             evaluated = json.loads(evaluator.stdout.readline())
         self.assertGreaterEqual(evaluated["step"], 20)
@@ -159,7 +159,7 @@ class TfConfigTest(TrainTest):
             'train = "t.csv"\ntest = "test.csv"\nvalidation_fraction = 0.2\nstandardise = true\n'
             '[train]\nglobal_batch = 4\n[checkpoint]\ndirectory = "run"\n')
         for steps in (25, 300000):  # the second one ends early
-            evaluator, server, chief = self.evaluated_with(f"train.steps={steps}", "strategy.worker_timeout=1")
+            evaluator, server, chief = self.evaluated_with(f"train.steps={steps}")
             first, between = json.loads(evaluator.stdout.readline()), []
             if steps > 25:
                 while len({r["step"] for r in between}) < 3:
@@ -174,7 +174,7 @@ class TfConfigTest(TrainTest):
             shutil.rmtree(self.folder / "run")
 
     def test_a_lost_chief_leaves_75_where_there_is_a_checkpoint(self):
-        evaluator, server, chief = self.evaluated_with("train.steps=300000", "strategy.worker_timeout=1")
+        evaluator, server, chief = self.evaluated_with("train.steps=300000")
         self.assertIn("step", json.loads(evaluator.stdout.readline()))
         chief.kill()
         out, err = server.communicate(timeout=DEADLINE_S)

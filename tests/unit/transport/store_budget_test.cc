@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -65,17 +67,21 @@ class StoreBudget : public ::testing::Test {
               static_cast<ssize_t>(bytes.size()));
   }
 
-  /// Reads so much and drops it; false when the server has closed the connection before.
-  static bool read_bytes(const Channel& from, std::size_t bytes) {
+  /// Reads so much and drops it.
+  static ::testing::AssertionResult read_bytes(const Channel& from, std::size_t bytes) {
     std::vector<char> buffer(256 << 10);
     while (bytes > 0) {
       pollfd p{from.fd(), POLLIN, 0};
-      if (::poll(&p, 1, 30000) <= 0) return false;
+      const auto failed = [&](std::string_view why) {
+        return ::testing::AssertionFailure() << why << ", " << bytes << " bytes missing";
+      };
+      if (::poll(&p, 1, 30000) <= 0) return failed("nothing for 30 s");
       const ssize_t n = ::recv(from.fd(), buffer.data(), std::min(bytes, buffer.size()), 0);
-      if (n <= 0) return false;
+      if (n == 0) return failed("the server has closed the connection");
+      if (n < 0) return failed(std::strerror(errno));
       bytes -= static_cast<std::size_t>(n);
     }
-    return true;
+    return ::testing::AssertionSuccess();
   }
 
   const Secret secret_ = Secret::random();
