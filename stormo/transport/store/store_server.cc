@@ -93,6 +93,7 @@ class EpollStoreServer final : public StoreServer {
   int timeout_ms(TimePoint now);
   void admit(Gate::Visitor visitor, TimePoint now);
   void serve(SessionId id, std::uint32_t events, TimePoint now);
+  void go_on(SessionId id, Session& s, TimePoint now);
   Status handle_input(SessionId id, Session& s, TimePoint now);
   void queue_deliveries();
   void deliver(TimePoint now);
@@ -232,21 +233,29 @@ void EpollStoreServer::serve(SessionId id, std::uint32_t events, TimePoint now) 
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   Session& s = found->second;
-  if (!s.out.empty() && !flush(id, s)) return drop(id, {}, now);
   if (s.paused && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) return drop(id, {}, now);
-  if (s.paused && s.unsent > kPauseBytes) return;
   if (!s.paused) {
     // One buffer a turn: level-triggered epoll comes back for the rest, and nobody is starved.
     static_assert(kReadBytes >= Channel::kReadAhead);
     const iovec all{read_buffer_.data(), read_buffer_.size()};
     const ssize_t n = s.socket.receive({&all, 1});
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) return drop(id, {}, now);
-    s.in.append({read_buffer_.data(), static_cast<std::size_t>(n)});
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return drop(id, {}, now);
+    if (n > 0) s.in.append({read_buffer_.data(), static_cast<std::size_t>(n)});
+    const Status done = handle_input(id, s, now);
+    if (!done.ok()) return drop(id, done.message(), now);
   }
-  const Status done = handle_input(id, s, now);
-  if (!done.ok()) return drop(id, done.message(), now);
-  if (!flush(id, s)) drop(id, {}, now);
+  go_on(id, s, now);
+}
+
+/// Sends, and works off what was received, until all is done or the socket has to take more.
+void EpollStoreServer::go_on(SessionId id, Session& s, TimePoint now) {
+  for (;;) {
+    if (!flush(id, s)) return drop(id, {}, now);
+    // where the socket has taken all it will not call again
+    if (!s.paused || s.unsent > kPauseBytes) return;
+    const Status done = handle_input(id, s, now);
+    if (!done.ok()) return drop(id, done.message(), now);
+  }
 }
 
 /// Works off what was received, until the session has enough replies to read.
@@ -295,12 +304,7 @@ void EpollStoreServer::deliver(TimePoint now) {
 void EpollStoreServer::send_to(SessionId id, TimePoint now) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
-  Session& s = found->second;
-  if (!flush(id, s)) return drop(id, {}, now);
-  if (!s.paused || s.unsent > kPauseBytes) return;
-  const Status done = handle_input(id, s, now);
-  if (!done.ok()) return drop(id, done.message(), now);
-  watch_session(id, s);
+  go_on(id, found->second, now);
 }
 
 bool EpollStoreServer::too_much_unsent() const {

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 /// What one rank can make the Store hold by asking and not reading. Measured in the heap of this
@@ -92,15 +93,21 @@ class StoreBudget : public ::testing::Test {
 
 const std::size_t kReplyHead = frame(encode(Reply{})).size();
 
+std::string gets(std::size_t number) {
+  std::string requests;
+  for (std::size_t i = 0; i < number; ++i) {
+    requests +=
+        frame(encode(StoreRequest{StoreOp::kGet, static_cast<std::uint32_t>(i), 0, "big", {}}));
+  }
+  return requests;
+}
+
 TEST_F(StoreBudget, RequestsOfTenKiBDoNotMakeItGrowByHundredsOfMiB) {
   const std::string big(kMiB, 'x');
   ASSERT_TRUE(client_->set("big", big, soon()).ok());
   const Channel session = raw_session();
   constexpr std::size_t kGets = 400;
-  std::string requests;
-  for (std::uint32_t i = 0; i < kGets; ++i) {
-    requests += frame(encode(StoreRequest{StoreOp::kGet, i, 0, "big", {}}));
-  }
+  const std::string requests = gets(kGets);
   ASSERT_LT(requests.size(), 12u << 10);
   const std::size_t before = heap_bytes();
   send_all(session, requests);
@@ -108,6 +115,20 @@ TEST_F(StoreBudget, RequestsOfTenKiBDoNotMakeItGrowByHundredsOfMiB) {
   EXPECT_LT(heap_bytes(), before + 8 * kMiB);
   EXPECT_TRUE(read_bytes(session, kGets * (kReplyHead + kMiB))) << "every get is answered in time";
   EXPECT_EQ(dropped_, 0);
+}
+
+/// Room may come while the server looks after the session: it goes on then, too.
+TEST_F(StoreBudget, WhoReadsWhileTheServerSendsIsAnsweredInTime) {
+  ASSERT_TRUE(client_->set("big", std::string(kMiB, 'x'), soon()).ok());
+  constexpr std::size_t kGets = 100;
+  const std::string requests = gets(kGets);
+  std::vector<std::jthread> readers;
+  for (int i = 0; i < 8; ++i) {
+    readers.emplace_back([&, session = raw_session()] {
+      send_all(session, requests);
+      EXPECT_TRUE(read_bytes(session, kGets * (kReplyHead + kMiB)));
+    });
+  }
 }
 
 TEST_F(StoreBudget, AReaderThatIsAlwaysBehindDoesNotMakeItGrow) {
