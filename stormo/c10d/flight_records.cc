@@ -44,10 +44,11 @@ bool is_message(OpType type) {
 /// of PyTorch 2.11 does not know Gloo.
 constexpr bool kKnowsGloo = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 12;
 constexpr std::string_view kLibrary = kKnowsGloo ? "gloo" : "nccl";
+constexpr std::string_view kBarrier = kKnowsGloo ? "barrier" : "all_reduce_barrier";
 
 std::string_view title_for_analyser(const StormoWork::Description& operation) {
   switch (operation.type) {
-    case OpType::BARRIER: return "barrier";
+    case OpType::BARRIER: return kBarrier;
     case OpType::ALLREDUCE_COALESCED: return "allreduce_coalesced";
     case OpType::_ALLREDUCE_SPARSE: return "all_reduce";
     case OpType::COALESCED: return "all_gather_into_tensor_coalesced";

@@ -18,7 +18,8 @@ import torch.distributed._functional_collectives as functional
 import stormo_torch
 from forked_ranks import JoinedRanks
 
-LIBRARY = "nccl" if torch.__version__ < "2.12" else "gloo"  # as which the analyser knows operations
+# as what the analyser knows operations
+LIBRARY, BARRIER = ("nccl", "all_reduce_barrier") if torch.__version__ < "2.12" else ("gloo", "barrier")
 
 
 def every_operation(folder):
@@ -164,7 +165,7 @@ class FlightTest(unittest.TestCase):
         names["messages"] = names.pop(f"{LIBRARY}:send") + names.pop(f"{LIBRARY}:recv")
         once = ("broadcast", "reduce", "all_gather", "_all_gather_base", "gather", "scatter", "reduce_scatter",
                 "_reduce_scatter_base", "allreduce_coalesced", "all_gather_into_tensor_coalesced")
-        more = {"all_reduce": 4, "all_to_all": 2, "barrier": 2}
+        more = {"all_reduce": 4, "all_to_all": 2, BARRIER: 2}
         self.assertEqual(names, {**{f"{LIBRARY}:{name}": n for name, n in (dict.fromkeys(once, 1) | more).items()},
                                  "messages": 6 + 4 + 1})
         self.assertIn("every_operation", str(operations[0].collective_frames))
