@@ -141,7 +141,7 @@ class Source(unittest.TestCase):
 
     FOLDERS = ("cmake", "python", "stormo")
     FILES = {"CMakeLists.txt", "LICENSE", "PKG-INFO", "packages.txt", "pyproject.toml", "docs/guides/pytorch.md",
-             "tools/compile_seconds"}
+             "tools/compile_seconds", "tools/precompile"}
 
     @classmethod
     def setUpClass(cls):
@@ -164,6 +164,8 @@ class Source(unittest.TestCase):
                "-DSTORMO_BUILD_TESTS=OFF", "-DSTORMO_MPI=OFF", "-DSTORMO_CURL=OFF",
                f"-DPython3_EXECUTABLE={TOOLS / 'python'}")
         self.assertIn("_c10d_", output("ninja", "-C", build, "-n", "stormo_torch_ext"))
+        tools = set(re.findall(rf"{self.tree}/tools/\w+", output("ninja", "-C", build, "-t", "commands")))
+        self.assertEqual([tool for tool in tools if not pathlib.Path(tool).exists()], [], "of what compiles")
 
     def test_is_for_the_torches_that_the_wheel_of_all_is_for(self):
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
