@@ -48,10 +48,10 @@ Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place);
 /// What survives from one epoch to the next in a process.
 struct KeptState {
   std::unique_ptr<Optimizer> optimizer;  ///< with its state; null: this process has no state yet
-  /// In which parameters and state lie where processes of a host share them; null: they are this
-  /// process's own.
+  /// That processes of this host share, or did; null: none.
   std::shared_ptr<transport::MemoryFile> memory = {};
-  std::int64_t step = 0;  ///< committed
+  bool memory_has_values = false;  ///< else parameters and state are this process's own
+  std::int64_t step = 0;           ///< committed
   std::int64_t samples = 0;
   TimePoint began = std::chrono::steady_clock::now();  ///< the run, here
   /// What ranks do between two steps is still to be done after `step`.

@@ -61,7 +61,10 @@ protocol::Healing healing_of(const TrainingState& state) {
 ElasticRun::~ElasticRun() {
   if (!session_.has_left()) return;
   const HostCopyStore* const copy = model_.has_store() ? shared() : nullptr;
-  if (copy != nullptr && copy->memory() != nullptr) session_.kept.memory = copy->memory();
+  if (copy != nullptr && copy->memory() != nullptr) {
+    session_.kept.memory = copy->memory();
+    session_.kept.memory_has_values = true;
+  }
   std::unique_ptr<Optimizer> optimizer = model_.take_optimizer();
   if (optimizer) session_.kept.optimizer = std::move(optimizer);
 }

@@ -13,17 +13,18 @@ namespace stormo::train {
 HostCopyStore* ElasticRun::shared() { return dynamic_cast<HostCopyStore*>(&model_.store()); }
 
 // Where the ranks of a host did share a copy, and do not now, each goes on with one of its own. One
-// that is alone on its host has it already.
+// that is alone on its host has it already. The memory is kept: when they share a copy again, new
+// pages would take longer than what is copied.
 Status ElasticRun::share_state(bool has_state) {
   HostCopyStore* const copy = shared();
   KeptState& kept = session_.kept;
   if (copy != nullptr) {
     copy->set_say([this](const std::string& line) { session_.say(line); });
-    return copy->share(kept.memory, has_state);
+    return copy->share({.memory = kept.memory, .has_values = kept.memory_has_values}, has_state);
   }
-  if (kept.memory == nullptr || run_.world.local_size() == 1) return {};
+  if (!kept.memory_has_values || run_.world.local_size() == 1) return {};
   HostCopy::leave(dynamic_cast<FusedOptimizer&>(model_.store().optimizer()));
-  kept.memory.reset();
+  kept.memory_has_values = false;
   return {};
 }
 

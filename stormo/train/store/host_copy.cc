@@ -44,7 +44,8 @@ std::int64_t bytes_with_gap(const torch::Tensor& t) {
 
 /// What a rank tells the others of its host.
 struct HostRow {
-  std::int64_t file = 0;  // number of the memory() in which its state lies; 0: none
+  std::int64_t file = 0;  // number of its memory; 0: none
+  std::int64_t has_values = 0;
   std::int64_t has_state = 0;
   std::int64_t pid = 0, pid_namespace = 0, started = 0;
   std::int64_t threads = 1;
@@ -91,15 +92,15 @@ void use_arrays(FusedOptimizer& optimizer, const std::vector<torch::Tensor>& arr
 }  // namespace
 
 Result<std::unique_ptr<HostCopy>> HostCopy::create(comm::Communicator& host,
-                                                   FusedOptimizer& optimizer, const Memory& before,
+                                                   FusedOptimizer& optimizer, const Kept& before,
                                                    bool has_state) {
   const torch::NoGradGuard no_grad;
   std::unique_ptr<HostCopy> copy(new HostCopy(host, optimizer));
   STORMO_ASSIGN_OR_RETURN(const Owner owner, copy->find_owner(before, has_state));
   copy->divide();
-  STORMO_RETURN_IF_ERROR(copy->map(owner, before, has_state));
+  STORMO_RETURN_IF_ERROR(copy->map(owner, before.memory));
   const std::vector<torch::Tensor> arrays = copy->arrays_in_memory();
-  if (owner.rank == host.rank() && !owner.has_all) {
+  if (owner.rank == host.rank() && !owner.has_values) {
     const std::vector<torch::Tensor> values = state_arrays(optimizer);
     for (std::size_t i = 0; i < arrays.size(); ++i) arrays[i].copy_(values[i].flatten());
   }
@@ -117,11 +118,13 @@ void HostCopy::leave(FusedOptimizer& optimizer) {
 }
 
 /// The first one that has the state: its values count. Where all that have it share it already, it
-/// stays where it is. Memory of which nobody has the state is left behind: who was lost while it
-/// received one may still write there.
-Result<HostCopy::Owner> HostCopy::find_owner(const Memory& before, bool has_state) {
+/// stays where it is. Else they are copied: to the memory that it has, whose pages are there, if
+/// nobody's state lies in it. Memory of which nobody has the state is left behind: who was lost
+/// while it received one may still write there.
+Result<HostCopy::Owner> HostCopy::find_owner(const Kept& before, bool has_state) {
   const auto me = transport::ProcessName::own();
-  const HostRow mine{.file = number_of(before),
+  const HostRow mine{.file = number_of(before.memory),
+                     .has_values = before.has_values ? 1 : 0,
                      .has_state = has_state ? 1 : 0,
                      .pid = me.pid,
                      .pid_namespace = static_cast<std::int64_t>(me.pid_namespace),
@@ -143,14 +146,21 @@ Result<HostCopy::Owner> HostCopy::find_owner(const Memory& before, bool has_stat
   }
   const auto first = std::ranges::find(rows, 1, &HostRow::has_state);
   if (first == rows.end()) return Owner{};
-  return Owner{.rank = static_cast<int>(first - rows.begin()),
-               .has_all = first->file != 0 && std::ranges::all_of(rows, [&](const HostRow& row) {
-                            return row.has_state == 0 || row.file == first->file;
-                          })};
+  Owner owner{.rank = static_cast<int>(first - rows.begin())};
+  const auto all_who_have_state = [&](auto&& is_so) {
+    return std::ranges::all_of(rows,
+                               [&](const HostRow& r) { return r.has_state == 0 || is_so(r); });
+  };
+  owner.has_values = first->file != 0 && all_who_have_state([&](const HostRow& row) {
+                       return row.has_values != 0 && row.file == first->file;
+                     });
+  const bool is_free = all_who_have_state([](const HostRow& row) { return row.has_values == 0; });
+  if (owner.has_values || is_free) owner.file = first->file;
+  return owner;
 }
 
 // The owner's files; others find them by their numbers in its process.
-Status HostCopy::map(const Owner& owner, const Memory& before, bool has_state) {
+Status HostCopy::map(const Owner& owner, const Memory& before) {
   const std::uint64_t bytes = bytes_of_all(state_arrays(optimizer_));
   const std::uint64_t lanes = blocks_.size() * UpdateLane::bytes(saved_bytes_);
   Status made;
@@ -164,8 +174,8 @@ Status HostCopy::map(const Owner& owner, const Memory& before, bool has_state) {
         made = created.status();
       }
     };
-    if (owner.has_all) memory_ = before;
-    if (!owner.has_all) make("stormo-state", bytes, memory_);
+    if (owner.file != 0) memory_ = before;
+    if (owner.file == 0) make("stormo-state", bytes, memory_);
     make("stormo-lanes", lanes, lanes_memory_);
   }
   std::array<std::int64_t, 2> files{memory_ ? memory_->fd() : -1,
@@ -186,7 +196,7 @@ Status HostCopy::map(const Owner& owner, const Memory& before, bool has_state) {
     file = std::make_shared<MemoryFile>(*std::move(mapped));
     return {};
   };
-  if (owner.has_all && has_state) memory_ = before;
+  if (owner.file != 0 && number_of(before) == owner.file) memory_ = before;
   if (memory_ == nullptr) STORMO_RETURN_IF_ERROR(take(files[0], bytes, memory_));
   return take(files[1], lanes, lanes_memory_);
 }

@@ -27,13 +27,17 @@ class HostCopy {
  public:
   /// Parameters and state. The tensors that lie in it hold it, too.
   using Memory = std::shared_ptr<transport::MemoryFile>;
+  /// What a process has of an earlier group.
+  struct Kept {
+    Memory memory = nullptr;  ///< its memory(), or null
+    bool has_values = false;  ///< parameters and state lie there; else they are the process's own
+  };
 
   /// A collective of `host`, the ranks of this host; borrowed, as the optimizer. Its parameters are
   /// those that HostSharedParameters::can_hold(), its rule needs no norms, and it owns all.
-  /// `before`: memory() of another group in which they lie; null: they are this process's own.
   /// `has_state`: else those of another rank count, or, where no rank has it, any.
   static Result<std::unique_ptr<HostCopy>> create(comm::Communicator& host,
-                                                  FusedOptimizer& optimizer, const Memory& before,
+                                                  FusedOptimizer& optimizer, const Kept& before,
                                                   bool has_state);
   /// Makes parameters and state this process's own; they lie in a HostCopy's memory.
   static void leave(FusedOptimizer& optimizer);
@@ -60,13 +64,14 @@ class HostCopy {
   };
   struct Owner {
     int rank = 0;
-    bool has_all = false;  // its memory() is that of all who have the state
+    std::int64_t file = 0;    // number of the memory that it has and that is used again; 0: none
+    bool has_values = false;  // in it, and all who have the state have it there
   };
 
   HostCopy(comm::Communicator& host, FusedOptimizer& optimizer)
       : host_(host), optimizer_(optimizer) {}
-  Result<Owner> find_owner(const Memory& before, bool has_state);
-  Status map(const Owner& owner, const Memory& before, bool has_state);
+  Result<Owner> find_owner(const Kept& before, bool has_state);
+  Status map(const Owner& owner, const Memory& before);
   std::vector<torch::Tensor> arrays_in_memory() const;
   void divide();
   std::size_t own_lane(int lane) const;

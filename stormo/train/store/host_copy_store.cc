@@ -18,7 +18,7 @@ HostCopyStore::HostCopyStore(const AxisGroups& groups, std::unique_ptr<Optimizer
   between_hosts_->on_done([this](const plan::Action& a) { done(a); });
 }
 
-Status HostCopyStore::share(const HostCopy::Memory& before, bool has_state) {
+Status HostCopyStore::share(const HostCopy::Kept& before, bool has_state) {
   if (!between_hosts_) {
     posted_ = std::make_unique<HostGradients>(world_, host_, optimizer_->parameters());
   }
@@ -34,7 +34,7 @@ std::unique_ptr<Optimizer> HostCopyStore::take_optimizer() {
 }
 
 void HostCopyStore::set_plan(const plan::StepPlan& plan) {
-  if (!copy_) throw_if_error(share(nullptr, /*has_state=*/true));
+  if (!copy_) throw_if_error(share({}, /*has_state=*/true));
   if (!between_hosts_) return;
   between_hosts_->set_plan(plan);
   between_hosts_->observe_backward();

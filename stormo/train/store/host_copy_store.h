@@ -23,7 +23,7 @@ class HostCopyStore final : public ParameterStore {
 
   /// As HostCopy::create(), when the optimizer has its state. Before set_plan(), which else takes
   /// the values that all ranks have. A collective. Throws Error, too.
-  Status share(const HostCopy::Memory& before, bool has_state);
+  Status share(const HostCopy::Kept& before, bool has_state);
   /// Null before share().
   HostCopy::Memory memory() const { return copy_ ? copy_->memory() : nullptr; }
   /// Whether a rank has the whole reduced gradient, as between hosts; else terms that others have.

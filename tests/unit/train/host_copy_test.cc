@@ -87,8 +87,7 @@ TEST(HostCopy, PartsOfAllRanksAreTheUpdateOfOne) {
       test::on_ranks(ranks, [&](comm::Communicator& host) {
         // only the first one's values count
         Replica mine(kind, 1 + host.rank());
-        auto copy =
-            HostCopy::create(host, *mine.optimizer, nullptr, host.rank() == 0).take_or_throw();
+        auto copy = HostCopy::create(host, *mine.optimizer, {}, host.rank() == 0).take_or_throw();
         for (int s = 1; s <= 3; ++s) {
           const Gradients gradients(s);
           throw_if_error(copy->update({.lr = 0.05}, gradients.ranges));
@@ -104,7 +103,7 @@ TEST(HostCopy, PartsOfAllRanksAreTheUpdateOfOne) {
 TEST(HostCopy, OneRankEndsWhatOthersHaveNotBegun) {
   test::on_ranks(3, [&](comm::Communicator& host) {
     Replica mine(Kind::kAdamW, 1);
-    auto copy = HostCopy::create(host, *mine.optimizer, nullptr, true).take_or_throw();
+    auto copy = HostCopy::create(host, *mine.optimizer, {}, true).take_or_throw();
     const Gradients first(1), second(2);
     throw_if_error(copy->update({.lr = 0.05}, first.ranges));
     throw_if_error(host.barrier());
@@ -127,7 +126,7 @@ TEST(HostCopy, OneRankEndsWhatOthersHaveNotBegun) {
 TEST(HostCopy, AllMayEndItAtOnce) {
   test::on_ranks(3, [&](comm::Communicator& host) {
     Replica mine(Kind::kAdamW, 1);
-    auto copy = HostCopy::create(host, *mine.optimizer, nullptr, true).take_or_throw();
+    auto copy = HostCopy::create(host, *mine.optimizer, {}, true).take_or_throw();
     for (int s = 1; s <= 20; ++s) {
       const Gradients gradients(s);
       throw_if_error(copy->update({.lr = 0.05}, gradients.ranges));
@@ -156,7 +155,8 @@ TEST(HostCopy, StaysWhereItIsForTheNextGroup) {
       Replica& mine = *replicas[r];
       const HostCopy::Memory before = memory[r];
       auto copy =
-          HostCopy::create(host, *mine.optimizer, before, group == 1 || r != 1).take_or_throw();
+          HostCopy::create(host, *mine.optimizer, {before, before != nullptr}, group == 1 || r != 1)
+              .take_or_throw();
       if (before != nullptr) {
         EXPECT_EQ(copy->memory(), before) << "nothing is copied";
       }
@@ -184,10 +184,39 @@ TEST(HostCopy, StaysWhereItIsForTheNextGroup) {
   expect_equal(replicas[0]->values(), alone.values());
 }
 
+/// As when hosts have not equally many ranks for a while.
+TEST(HostCopy, TakesTheSameMemoryAfterEachHadACopyOfItsOwn) {
+  std::vector<std::unique_ptr<Replica>> replicas;
+  for (int r = 0; r < 2; ++r) replicas.push_back(std::make_unique<Replica>(Kind::kAdamW, 1));
+  std::vector<HostCopy::Kept> kept(2);
+  for (int group = 1; group <= 2; ++group) {
+    test::on_ranks(2, [&](comm::Communicator& host) {
+      const auto r = static_cast<std::size_t>(host.rank());
+      auto copy = HostCopy::create(host, *replicas[r]->optimizer, kept[r], /*has_state=*/true)
+                      .take_or_throw();
+      if (group == 2) {
+        EXPECT_EQ(copy->memory(), kept[r].memory);
+      }
+      kept[r].memory = copy->memory();
+      const Gradients gradients(group == 1 ? 1 : 3);
+      throw_if_error(copy->update({.lr = 0.05}, gradients.ranges));
+      throw_if_error(host.barrier());
+    });
+    if (group == 2) break;
+    const Gradients gradients(2);
+    for (const auto& replica : replicas) {
+      HostCopy::leave(*replica->optimizer);
+      ASSERT_TRUE(replica->optimizer->step({.lr = 0.05}, gradients.ranges).ok());
+    }
+  }
+  for (const auto& replica : replicas)
+    expect_equal(replica->values(), after_steps(Kind::kAdamW, 3));
+}
+
 TEST(HostCopy, WhereStatesLieApartTheFirstOneCounts) {
   test::on_ranks(2, [&](comm::Communicator& host) {
     Replica mine(Kind::kSgd, 1 + host.rank());
-    auto copy = HostCopy::create(host, *mine.optimizer, nullptr, true).take_or_throw();
+    auto copy = HostCopy::create(host, *mine.optimizer, {}, true).take_or_throw();
     expect_equal(mine.values(), after_steps(Kind::kSgd, 0));
     throw_if_error(host.barrier());
   });
@@ -203,7 +232,7 @@ TEST(HostCopy, SquaresOfPartsAddUp) {
   double sum = 0;
   test::on_ranks(3, [&](comm::Communicator& host) {
     Replica mine(Kind::kSgd, 1);
-    auto copy = HostCopy::create(host, *mine.optimizer, nullptr, true).take_or_throw();
+    auto copy = HostCopy::create(host, *mine.optimizer, {}, true).take_or_throw();
     const std::lock_guard lock(mutex);
     sum += copy->gradient_squares(gradients.ranges);
   });
