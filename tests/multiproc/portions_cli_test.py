@@ -3,7 +3,6 @@
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
-import json
 import os
 import shutil
 import signal
@@ -64,9 +63,9 @@ class PortionsTest(TrainTest):
                          "strategy.servers=1", "optimizer.kind=sgd", "optimizer.lr=0.01")
         self.read_until(run, "step", 20)
         os.kill(ranks_of(run)[2], signal.SIGKILL)
-        out, err = run.communicate(timeout=DEADLINE_S)
-        self.assertEqual(run.returncode, 0, err)
-        end = json.loads(out.splitlines()[-1])
+        code, records, err = self.outcome_of(run)
+        self.assertEqual(code, 0, err)
+        end = records[-1]
         self.assertEqual(end["steps"], 400)
         self.assertEqual(sum(worker["gradients"] for worker in end["staleness"]), 400 * 8)
 

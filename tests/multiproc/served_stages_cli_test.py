@@ -53,9 +53,9 @@ class ServedStagesTest(TrainTest):
             connected = {server for server, port in port_of.items() if port in ports}
             self.assertEqual(connected, {0, 2} if rank % 2 == 0 else {1}, f"rank {rank}")
         run.send_signal(signal.SIGTERM)
-        out, err = run.communicate(timeout=DEADLINE_S)
-        self.assertEqual(run.returncode, 143, err)
-        end = json.loads(out.splitlines()[-1])
+        code, records, err = self.outcome_of(run)
+        self.assertEqual(code, 143, err)
+        end = records[-1]
         # 784 x 16 and 16 on the servers of the first stage, 16 x 10 and 10 on that of the second
         sizes = [server["bytes"] // 4 for server in end["servers"]]
         self.assertEqual((sizes[0] + sizes[2], sizes[1]), (784 * 16 + 16, 16 * 10 + 10))

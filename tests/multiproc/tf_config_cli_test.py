@@ -145,11 +145,11 @@ class TfConfigTest(TrainTest):
         self.assertEqual([os.getpriority(os.PRIO_PROCESS, process.pid) for process in (evaluator, server, chief)],
                          [19, own, own], "workers come first")
         chief.send_signal(signal.SIGTERM)
-        out, err = evaluator.communicate(timeout=DEADLINE_S)
-        self.assertEqual(evaluator.returncode, 0, err)
+        code, records, err = self.outcome_of(evaluator)
+        self.assertEqual(code, 0, err)
         self.assertIn("the run has ended after step", err)
         saved = max(int(path.name.removeprefix("step-")) for path in (self.folder / "run").glob("step-*"))
-        self.assertEqual(json.loads(out.splitlines()[-1])["step"], saved, "the last checkpoint is evaluated")
+        self.assertEqual(records[-1]["step"], saved, "the last checkpoint is evaluated")
 
     def test_the_test_part_is_for_the_last_checkpoint(self):
         for name, rows in (("t.csv", 40), ("test.csv", 10)):
@@ -165,9 +165,9 @@ class TfConfigTest(TrainTest):
                 while len({r["step"] for r in between}) < 3:
                     between.append(json.loads(evaluator.stdout.readline()))
                 chief.send_signal(signal.SIGTERM)
-            out, err = evaluator.communicate(timeout=DEADLINE_S)
-            self.assertEqual(evaluator.returncode, 0, err)
-            records = [first, *between, *map(json.loads, out.splitlines())]
+            code, rest, err = self.outcome_of(evaluator)
+            self.assertEqual(code, 0, err)
+            records = [first, *between, *rest]
             tests = [r["step"] for r in records if r["split"] == "test"]
             self.assertEqual(tests, [records[-1]["step"]], records)
             self.assertIn((tests[0], "validation"), [(r["step"], r["split"]) for r in records])

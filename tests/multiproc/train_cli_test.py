@@ -107,9 +107,9 @@ class JsonTest(TrainTest):
         run.unlink()
         (self.folder / "aside").rename(run)
         process.terminate()
-        out, err = process.communicate(timeout=DEADLINE_S)
-        self.assertEqual(process.returncode, 143, err)
-        last = next(line for line in map(json.loads, out.splitlines()) if line["event"] == "end")
+        code, records, err = self.outcome_of(process)
+        self.assertEqual(code, 143, err)
+        last = next(record for record in records if record["event"] == "end")
         self.assertTrue((self.folder / last["checkpoint"] / "manifest.json").exists())
         self.assertIn(f"the checkpoint after step {failed['step']} failed (1 in a row", err)
 

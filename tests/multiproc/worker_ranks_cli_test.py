@@ -134,9 +134,9 @@ class WorkerRanksTest(TrainTest):
                 run = self.start("mlp.toml", "--json", *LONG, *RANKS, *where, "--overwrite")
                 self.read_until(run, "step", 20)
                 run.send_signal(signal.SIGTERM)
-                out, err = run.communicate(timeout=DEADLINE_S)
-                self.assertEqual(run.returncode, 143, err)
-                self.assertEqual(json.loads(out.splitlines()[-1])["event"], "end")
+                code, records, err = self.outcome_of(run)
+                self.assertEqual(code, 143, err)
+                self.assertEqual(records[-1]["event"], "end")
                 rest = self.lines("mlp.toml", *LONG, "train.steps=200", *RANKS, *where, "--resume")[-1]
                 self.assertEqual(rest["steps"], 200)
 
