@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <stormo/base/dtype.h>
-#include <stormo/plan/codec.h>
+#include <stormo/codec/codec.h>
 #include <stormo/plan/model/model_shape.h>
 
 namespace stormo::plan {

@@ -82,7 +82,7 @@ void add(StableHash& h, const Action& a) {
   h.add(std::uint64_t{a.asynchronous});
   h.add(static_cast<std::uint64_t>(a.every));
   if (a.delay != 0) h.add("delay " + std::to_string(a.delay));
-  if (a.codec != Codec::kNone) h.add("codec " + std::string(to_string(a.codec)));
+  if (a.codec != Codec::kNone) h.add("codec " + to_string(a.codec));
   if (!a.algorithm.empty()) h.add("by " + a.algorithm);
 }
 
@@ -140,7 +140,7 @@ bool has_servers(const StepPlan& p) { return is_remote(p) || has_centre(p); }
 
 bool keeps_residuals(const StepPlan& p) {
   return std::ranges::any_of(p.actions,
-                             [](const Action& a) { return row_of(a.codec).in_blocks(); });
+                             [](const Action& a) { return row_of(a.codec).error_feedback; });
 }
 
 std::string_view to_string(AttentionForm form) {

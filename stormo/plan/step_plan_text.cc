@@ -314,8 +314,8 @@ Action read_action(TextReader& in, const StepPlan& plan) {
   if (in.accept("over")) a.axes = read_axes_of_action(in, plan.mesh);
   a.asynchronous = in.accept("async");
   if (row.reduces && in.accept("codec")) {
-    a.codec =
-        read_enum<Codec>(in, "a codec", codec_rows() | std::views::transform(&CodecRow::codec));
+    a.codec = read_enum<Codec::Kind>(in, "a codec",
+                                     codec_rows() | std::views::transform(&CodecRow::codec));
   }
   if (row.reduces && in.accept("by")) a.algorithm = in.word("an algorithm");
   if (in.accept("every")) a.every = in.small_integer("a number of steps", 1, kMaxPeriod);
@@ -357,7 +357,7 @@ std::string to_text(const Action& a) {
     append_list(out, a.axes);
   }
   if (a.asynchronous) out += " async";
-  if (a.codec != Codec::kNone) out += " codec " + std::string(to_string(a.codec));
+  if (a.codec != Codec::kNone) out += " codec " + to_string(a.codec);
   if (!a.algorithm.empty()) {
     out += " by ";
     append_word(out, a.algorithm);

@@ -29,7 +29,7 @@ const char* wrong_with(const plan::StepPlan& p, const plan::Action& a) {
     case kBackward:
       return a.range == all_segments(p.model) ? nullptr : "a program computes all at once";
     case kAllReduce:
-      if (a.codec != plan::Codec::kNone || !a.algorithm.empty()) {
+      if (a.codec != Codec::kNone || !a.algorithm.empty()) {
         return "workers gather their parts, and add them up in their order";
       }
       [[fallthrough]];

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include <stormo/codec/codec.h>
 #include <stormo/data/sharding.h>
 #include <stormo/optim/options.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/strategy/strategy.h>
-#include <stormo/plan/codec.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard_layout.h>
 
@@ -34,7 +34,7 @@ struct GradientOptions {
   Reducer reducer = Reducer::kAuto;
   std::int64_t bucket_bytes = 0;  ///< size of a bucket; 0: chosen by measurement
   bool overlap = true;            ///< reduce during backward where that is faster; else at its end
-  plan::Codec codec = plan::Codec::kNone;  ///< of gradients on their way between ranks
+  Codec codec = Codec::kNone;     ///< of gradients on their way between ranks
   /// Use one fixed order of additions: bits depend only on the ranks and hosts, not on buckets,
   /// timing or measurements. Only with Reducer::kAuto, since the others have an order of their own.
   bool deterministic = false;

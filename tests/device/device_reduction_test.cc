@@ -17,7 +17,7 @@ using train::NamedParameter;
 
 /// Ranks 0 and 1 of weights 1 and 3 have gradients of 4 and 8, so the mean is 7; one parameter has
 /// none on rank 0, which counts as 0, and one has none at all.
-void expect_means(plan::Codec codec, double rounding) {
+void expect_means(Codec codec, double rounding) {
   Group group = comm::make_hosts({2});
   on_ranks(group, [&](comm::Communicator& host) {
     const torch::Device device = stub_device(host.rank());
@@ -50,9 +50,9 @@ void expect_means(plan::Codec codec, double rounding) {
   });
 }
 
-TEST(ReductionOnDevices, AveragesWhatLiesThere) { expect_means(plan::Codec::kNone, 1e-6); }
-TEST(ReductionOnDevices, In16Bits) { expect_means(plan::Codec::kBFloat16, 1.0 / 128); }
-TEST(ReductionOnDevices, InBlocks) { expect_means(plan::Codec::kInt8, 1.0 / 64); }
+TEST(ReductionOnDevices, AveragesWhatLiesThere) { expect_means(Codec::kNone, 1e-6); }
+TEST(ReductionOnDevices, In16Bits) { expect_means(Codec::kBFloat16, 1.0 / 128); }
+TEST(ReductionOnDevices, InBlocks) { expect_means(Codec::kInt8, 1.0 / 64); }
 
 }  // namespace
 }  // namespace stormo::test

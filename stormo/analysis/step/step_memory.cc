@@ -110,19 +110,21 @@ class MemoryWalk {
   }
 
   /// Gradients of replicas that do not travel as they are get packed into a buffer that is kept. A
-  /// codec of blocks keeps what it lost, of terms and of one part of the sums, and two codes.
+  /// codec that encodes has memory for what it lost, of terms and of one part of the sums, and for
+  /// two codes.
   std::int64_t kept_by(const Action& reduction, const plan::FlatGroup& group) const {
-    const plan::CodecRow& codec = row_of(reduction.codec);
-    const DType sent = codec.in_blocks() ? DType::kFloat32 : type_sent(codec.codec, group.dtype);
-    const bool packed = !in_parts_ && (codec.in_blocks() || sent != group.dtype);
+    const CodecRow& codec = row_of(reduction.codec);
+    const DType sent = type_summed(reduction.codec, group.dtype);
+    const bool packed = !in_parts_ && (codec.encodes() || sent != group.dtype);
     const std::int64_t bytes = packed ? elements(group) * bytes_of(sent) : 0;
     const auto ranks = static_cast<int>(plan_.mesh.group(0, reduction.axes).size());
-    if (!codec.in_blocks() || ranks == 1) return bytes;
+    if (!codec.encodes() || ranks == 1) return bytes;
     const bool of_part =
         in_parts_ && row_of(reduction.kind).places(Value::kGradients, Placement::kReplicate);
-    const plan::EncodedParts parts =
+    const EncodedParts parts =
         encoded_parts(codec, elements(group) / (of_part ? shards_ : 1), ranks);
-    return bytes + parts.padded * (ranks + 1) * bytes_of(DType::kFloat32) + 2 * ranks * parts.bytes;
+    return bytes + parts.numbers * (ranks + 1) * bytes_of(DType::kFloat32) +
+           2 * ranks * parts.bytes;
   }
 
   void do_action(const Action& a) {
@@ -237,13 +239,11 @@ class MemoryWalk {
   }
 
   /// The terms move into a flat buffer, this rank's part of the sum into another.
-  void scatter(Range parameters, plan::Codec codec) {
+  void scatter(Range parameters, Codec codec) {
     std::int64_t gradients = 0;
     for (const plan::FlatGroup& group : groups(parameters)) {
       if (!group.trainable) continue;
-      const DType sent =
-          row_of(codec).in_blocks() ? DType::kFloat32 : type_sent(codec, group.dtype);
-      const std::int64_t terms = elements(group) * bytes_of(sent);
+      const std::int64_t terms = elements(group) * bytes_of(type_summed(codec, group.dtype));
       terms_[key(parameters)] += terms;
       now_.gradients += terms;
       for (const std::int64_t n : group.counts) gradients += n * bytes_of(group.dtype);

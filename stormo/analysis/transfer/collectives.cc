@@ -46,9 +46,13 @@ std::vector<Collective> sent_as(const Collective& request, int ranks) {
                .stages = request.stages,
                .algorithm = request.algorithm,
                .root = request.root};
-  if (row_of(request.codec).in_blocks()) {
-    const std::int64_t bytes =
-        ranks * encoded_parts(row_of(request.codec), request.elements, ranks).bytes;
+  const CodecRow& codec = row_of(request.codec);
+  if (codec.encodes()) {
+    const std::int64_t bytes = ranks * encoded_parts(codec, request.elements, ranks).bytes;
+    if (codec.sums == CodecSums::kLinear) {
+      c.elements = bytes / static_cast<std::int64_t>(size_of(c.dtype));
+      return {c};
+    }
     c.dtype = DType::kUInt8;
     c.goal = GoalKind::kAllToAll;
     c.elements = ranks * bytes;

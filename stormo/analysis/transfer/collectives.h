@@ -67,9 +67,9 @@ struct Collective {
   Combine combine = Combine::kSum;
   Content content = Content::kValues;
   bool weights_known = false;  ///< of a weighted average: their sum, to all ranks
-  /// One of blocks, in which the terms of a sum of float32 numbers travel; else they travel as they
-  /// are.
-  plan::Codec codec = plan::Codec::kNone;
+  /// One that encodes, in which the terms of a sum of float32 numbers travel; else they travel as
+  /// they are.
+  Codec codec = Codec::kNone;
   /// Of frozen parameters that stay whole: only the first of these moves anything, and no step
   /// counts it.
   bool once = false;
@@ -88,8 +88,8 @@ struct Collective {
 /// Gradients of at least so many bytes are reduced where they lie.
 inline constexpr std::int64_t kInPlaceBytes = 64 << 10;
 
-/// The collectives of which a communicator makes a request on so many ranks: a sum in a codec of
-/// blocks is one of bytes from all to all, and a weighted average learns the sum of weights first.
+/// The collectives of which a communicator makes a request on so many ranks: an encoded sum is
+/// one of codes, and a weighted average learns the sum of weights first.
 std::vector<Collective> sent_as(const Collective& request, int ranks);
 
 /// The collectives that action number `action` of a verified plan starts on all ranks, in order:

@@ -59,16 +59,12 @@ class Finder {
   }
   /// A reduction in the form that the action states.
   void reduce(Collective c) {
-    const bool encoded = row_of(a_.codec).in_blocks();
-    c.dtype = sent_type(c.dtype);
+    const bool encoded = row_of(a_.codec).encodes();
+    c.dtype = type_summed(a_.codec, c.dtype);
     c.axes = a_.axes;
     c.algorithm = a_.algorithm;
     if (encoded) c.codec = a_.codec;
     if (ranks_over(plan_.mesh, c.axes) > 1) out_.push_back(std::move(c));
-  }
-  /// Of gradients of type `own`.
-  DType sent_type(DType own) const {
-    return row_of(a_.codec).in_blocks() ? DType::kFloat32 : type_sent(a_.codec, own);
   }
 
   void numbers() {
@@ -180,7 +176,7 @@ class Finder {
   /// Of whole parameters: those of one type together.
   void average_gradients() {
     if (ranks_over(plan_.mesh, a_.axes) == 1) return;
-    const bool encoded = row_of(a_.codec).in_blocks();
+    const bool encoded = row_of(a_.codec).encodes();
     // terms that are weighted already
     const bool is_sum = encoded || plan_.logical_shards > 0;
     const auto shapes = plan::flatten(model_);
@@ -195,7 +191,7 @@ class Finder {
                                       .combine = is_sum ? Combine::kSum : Combine::kWeightedAverage,
                                       .weights_known = weights_are_known()});
       }
-      const bool fits = !encoded && sent_type(p.dtype) == p.dtype;
+      const bool fits = !encoded && type_summed(a_.codec, p.dtype) == p.dtype;
       const bool large = p.elements * static_cast<std::int64_t>(size_of(p.dtype)) >= kInPlaceBytes;
       (fits && large ? same->in_place : same->packed).push_back(i);
       same->elements += p.elements;

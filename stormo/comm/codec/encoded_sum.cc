@@ -6,30 +6,30 @@
 
 namespace stormo::comm {
 
-EncodedSum::EncodedSum(Communicator& world, const Encoder& encoder, std::int64_t count)
+EncodedSum::EncodedSum(Communicator& world, const CodecRow& row, std::int64_t count)
     : world_(world),
-      encoder_(encoder),
+      row_(row),
       count_(count),
-      parts_(plan::encoded_parts(encoder.row, count, world.size())),
-      residual_(static_cast<std::size_t>(parts_.padded * (world.size() + 1))),
-      decoded_(static_cast<std::size_t>(parts_.padded)),
+      parts_(encoded_parts(row, count, world.size())),
+      residual_(static_cast<std::size_t>(parts_.numbers * (world.size() + 1))),
       sent_(allocate()),
       received_(allocate()) {}
 
-// Where peers read it as it lies.
+// Where peers read it as it lies. A part with fewer numbers leaves zeros at the end of its code.
 EncodedSum::Bytes EncodedSum::allocate() {
   const auto bytes = static_cast<std::size_t>(parts_.bytes * world_.size());
   transport::Arena& arena = world_.arena();
   if (auto* block = static_cast<std::byte*>(arena.allocate(bytes)); block != nullptr) {
+    std::fill_n(block, bytes, std::byte{});
     return {block, [&arena](std::byte* p) { arena.deallocate(p); }};
   }
-  return {new std::byte[bytes], [](const std::byte* p) { delete[] p; }};
+  return {new std::byte[bytes](), [](const std::byte* p) { delete[] p; }};
 }
 
 Status EncodedSum::check(const Request& request) const {
   const bool scatters = request.kind == OperationKind::kReduceScatter;
   const auto refuse = [&](const std::string& why) {
-    return invalid_argument(fmt::format("a sum in codec {}: {}", encoder_.row.word, why));
+    return invalid_argument(fmt::format("a sum in codec {}: {}", row_.word, why));
   };
   if (request.kind != OperationKind::kAllReduce && !scatters) {
     return refuse("only all_reduce and reduce_scatter");
@@ -55,57 +55,85 @@ Status EncodedSum::check(const Request& request) const {
 }
 
 std::span<float> EncodedSum::term(int r) {
-  return std::span(residual_).subspan(static_cast<std::size_t>(parts_.padded * r), decoded_.size());
+  return std::span(residual_).subspan(static_cast<std::size_t>(parts_.numbers * r),
+                                      static_cast<std::size_t>(numbers_of(r)));
 }
 
-std::span<float> EncodedSum::sum() { return term(world_.size()); }
-
-std::int64_t EncodedSum::elements_of(int part) const {
-  return std::clamp<std::int64_t>(count_ - parts_.elements * part, 0, parts_.elements);
+std::span<float> EncodedSum::sum() {
+  return std::span(residual_).subspan(static_cast<std::size_t>(parts_.numbers * world_.size()),
+                                      static_cast<std::size_t>(numbers_of(world_.rank())));
 }
 
-void EncodedSum::add_values(const float* values) {
+std::int64_t EncodedSum::numbers_of(int part) const {
+  return std::clamp<std::int64_t>(count_ - parts_.numbers * part, 0, parts_.numbers);
+}
+
+// Leaves in `values` what comes with the next sum.
+void EncodedSum::encode(std::span<float> values, std::byte* code) const {
+  row_.encode(values, code);
+  if (!row_.error_feedback) std::ranges::fill(values, 0.0f);
+}
+
+void EncodedSum::encode_terms(const float* values) {
   for (int r = 0; r < world_.size(); ++r) {
-    float* const to = term(r).data();
-    const std::int64_t n = elements_of(r);
-    for (std::int64_t i = 0; i < n; ++i) to[i] += values[i];
-    values += n;
+    for (float& v : term(r)) v += *values++;
+    encode(term(r), code(r));
   }
 }
 
-void EncodedSum::write_values(float* values) {
+void EncodedSum::decode_all(float* values) {
   for (int r = 0; r < world_.size(); ++r) {
-    std::ranges::fill(decoded_, 0.0f);
-    encoder_.decode_add(sent_.get() + parts_.bytes * r, decoded_);
-    values = std::copy_n(decoded_.data(), elements_of(r), values);
+    const std::span part(values, static_cast<std::size_t>(numbers_of(r)));
+    std::ranges::fill(part, 0.0f);
+    row_.decode_add(code(r), part);
+    values += part.size();
   }
 }
 
 Status EncodedSum::perform(const Request& request, const Perform& perform) {
   STORMO_RETURN_IF_ERROR(check(request));
-  const auto each = static_cast<std::int64_t>(world_.size());
-  add_values(static_cast<const float*>(request.in.front().data));
-  for (int r = 0; r < world_.size(); ++r) {
-    encoder_.encode(term(r), sent_.get() + parts_.bytes * r);
+  encode_terms(static_cast<const float*>(request.in.front().data));
+  return row_.sums == CodecSums::kLinear ? sum_codes(request, perform)
+                                         : send_to_owners(request, perform);
+}
+
+Status EncodedSum::sum_codes(const Request& request, const Perform& perform) {
+  auto* const out = static_cast<float*>(request.out.front().data);
+  const bool scatters = request.kind == OperationKind::kReduceScatter;
+  const std::int64_t each = parts_.bytes / static_cast<std::int64_t>(sizeof(float));
+  const Buffer codes{sent_.get(), each * world_.size(), DType::kFloat32};
+  const Buffer own{received_.get(), each, DType::kFloat32};
+  STORMO_RETURN_IF_ERROR(
+      perform({.kind = request.kind, .in = {&codes, 1}, .out = {scatters ? &own : &codes, 1}}));
+  if (!scatters) {
+    decode_all(out);
+    return {};
   }
-  const Buffer terms{sent_.get(), parts_.bytes * each, DType::kUInt8};
-  const Buffer own_terms{received_.get(), parts_.bytes * each, DType::kUInt8};
+  const std::span part(out, static_cast<std::size_t>(request.out.front().count));
+  std::ranges::fill(part, 0.0f);
+  row_.decode_add(received_.get(), part);
+  return {};
+}
+
+Status EncodedSum::send_to_owners(const Request& request, const Perform& perform) {
+  const Buffer terms{sent_.get(), parts_.bytes * world_.size(), DType::kUInt8};
+  const Buffer own_terms{received_.get(), parts_.bytes * world_.size(), DType::kUInt8};
   STORMO_RETURN_IF_ERROR(
       perform({.kind = OperationKind::kAllToAll, .in = {&terms, 1}, .out = {&own_terms, 1}}));
   for (int r = 0; r < world_.size(); ++r) {
-    encoder_.decode_add(received_.get() + parts_.bytes * r, sum());
+    row_.decode_add(received_.get() + parts_.bytes * r, sum());
   }
   auto* const out = static_cast<float*>(request.out.front().data);
   if (request.kind == OperationKind::kReduceScatter) {
-    std::copy_n(sum().data(), request.out.front().count, out);
+    std::ranges::copy(sum(), out);
     std::ranges::fill(sum(), 0.0f);
     return {};
   }
-  encoder_.encode(sum(), received_.get());
+  encode(sum(), received_.get());
   const Buffer own{received_.get(), parts_.bytes, DType::kUInt8};
   STORMO_RETURN_IF_ERROR(
       perform({.kind = OperationKind::kAllGather, .in = {&own, 1}, .out = {&terms, 1}}));
-  write_values(out);
+  decode_all(out);
   return {};
 }
 

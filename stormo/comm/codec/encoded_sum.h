@@ -8,20 +8,21 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/comm/codec/encoders.h>
+#include <stormo/codec/codec.h>
 #include <stormo/comm/communicator.h>
 
 namespace stormo::comm {
 
-/// Sums of float32 numbers over the ranks of a group, which travel in a codec of blocks. It keeps
-/// what the codec lost, and adds it to the next sum (error feedback), so that what sums lose does
-/// not grow. One object serves the sums of one list of numbers, one after the other.
+/// Sums of float32 numbers over the ranks of a group, which travel in a codec that encodes. Where
+/// its row says so, the sum keeps what the codec lost, and adds it to the next sum (error
+/// feedback), so that what sums lose does not grow. One object serves the sums of one list of
+/// numbers, one after the other.
 ///
-/// Idea: rank r adds up part r. Every rank encodes its numbers and sends each part to its owner,
+/// Idea: rank r adds up part r. Every rank encodes its numbers, each part as a message. Codes that
+/// are linear are added up by one collective, and decoded once. Else each part goes to its owner,
 /// who decodes the terms, adds them up in the order of ranks, and encodes the sum for all. The
 /// owner, too, uses the decoded sum, so that all ranks get the same bits. Each number is encoded
-/// twice, whatever the number of ranks. What a block of numbers that are not finite lost is
-/// forgotten.
+/// twice, whatever the number of ranks. What is lost of numbers that are not finite is forgotten.
 ///
 /// Papers: F. Seide et al., "1-bit stochastic gradient descent", Interspeech 2014 (error feedback);
 /// S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019; H. Tang et al.,
@@ -31,8 +32,8 @@ namespace stormo::comm {
 /// bytes of memory for what was lost, and twice the code.
 class EncodedSum {
  public:
-  /// `count`: numbers of a whole; `world` is borrowed, `encoder` kept.
-  EncodedSum(Communicator& world, const Encoder& encoder, std::int64_t count);
+  /// `row`: of a codec that encodes; `count`: numbers of a whole. `world` and `row` are borrowed.
+  EncodedSum(Communicator& world, const CodecRow& row, std::int64_t count);
   EncodedSum(const EncodedSum&) = delete;
 
   /// For engines: does what a request with this object in Request::encoding asks for, in operations
@@ -49,19 +50,22 @@ class EncodedSum {
 
  private:
   Status check(const Request& request) const;
+  Status sum_codes(const Request& request, const Perform& perform);
+  Status send_to_owners(const Request& request, const Perform& perform);
   /// Part `r` of this rank's numbers, with what was lost before.
   std::span<float> term(int r);
   std::span<float> sum();
-  std::int64_t elements_of(int part) const;
-  void add_values(const float* values);
-  void write_values(float* values);
+  std::int64_t numbers_of(int part) const;
+  void encode_terms(const float* values);
+  void encode(std::span<float> values, std::byte* code) const;
+  std::byte* code(int part) { return sent_.get() + parts_.bytes * part; }
+  void decode_all(float* values);
 
   Communicator& world_;
-  Encoder encoder_;
+  const CodecRow& row_;
   std::int64_t count_;
-  plan::EncodedParts parts_;
+  EncodedParts parts_;
   std::vector<float> residual_;  // a term of each part, then a sum
-  std::vector<float> decoded_;   // of one part
   using Bytes = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
   Bytes allocate();
   Bytes sent_, received_;  // a code for each part

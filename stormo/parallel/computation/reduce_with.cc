@@ -4,7 +4,7 @@
 
 namespace stormo::parallel {
 
-ReductionForm in_one_order(plan::Codec codec) {
+ReductionForm in_one_order(Codec codec) {
   return {.codec = codec,
           .all_reduce = "canonical_all_reduce",
           .reduce_scatter = "canonical_reduce_scatter"};

@@ -2,14 +2,14 @@
 
 #include <string>
 
+#include <stormo/codec/codec.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/plan/codec.h>
 
 namespace stormo::parallel {
 
 /// How gradients are added up; equal on all ranks.
 struct ReductionForm {
-  plan::Codec codec = plan::Codec::kNone;
+  Codec codec = Codec::kNone;
   /// Builders of schedules; empty: the fastest for size, ranks and hosts.
   std::string all_reduce = {};
   std::string reduce_scatter = {};
@@ -17,7 +17,7 @@ struct ReductionForm {
 };
 
 /// One order of additions: bits depend only on the ranks and hosts, not on sizes or timing.
-ReductionForm in_one_order(plan::Codec codec);
+ReductionForm in_one_order(Codec codec);
 
 /// Gives a reduction this form; other actions stay as they are.
 void set_form(plan::Action& action, const ReductionForm& form);

@@ -155,16 +155,16 @@ Status check_model_parallel(const Strategy& s) {
   return {};
 }
 
-/// A block has one scale for neighbours.
-Status check_blocks(const Strategy& s, const StepOptions& step) {
-  const plan::CodecRow& codec = row_of(step.reduction.codec);
-  if (codec.in_blocks() && s.tensor > 1) {
+/// What an encoded number becomes depends on its neighbours.
+Status check_encoding(const Strategy& s, const StepOptions& step) {
+  const CodecRow& codec = row_of(step.reduction.codec);
+  if (codec.encodes() && s.tensor > 1) {
     return refuse(s, "rounds in codec " + std::string(codec.word) +
                          " what the ranks of a layer have as a whole together with their slices, "
                          "so that their copies would differ; leave out tensor, or use another "
                          "compression, such as bfloat16");
   }
-  if (codec.in_blocks() && step.scale_loss) {
+  if (codec.error_feedback && step.scale_loss) {
     return refuse(s, "keeps what codec " + std::string(codec.word) +
                          " lost in units of the scaled loss, whose scale changes; use "
                          "precision=bfloat16 or float32, or another compression");
@@ -228,7 +228,7 @@ Status check(const Strategy& s, const Job& job) {
   STORMO_RETURN_IF_ERROR(check_shards_of_batch(s, job));
   if (row.check != nullptr) STORMO_RETURN_IF_ERROR(row.check(s, job));
   STORMO_RETURN_IF_ERROR(check_loss_scale(s, job.step));
-  STORMO_RETURN_IF_ERROR(check_blocks(s, job.step));
+  STORMO_RETURN_IF_ERROR(check_encoding(s, job.step));
   STORMO_RETURN_IF_ERROR(check_model_parallel(s));
   STORMO_RETURN_IF_ERROR(check_cut(s, row, job));
   return check_hosts(s, row, job);

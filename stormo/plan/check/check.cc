@@ -153,22 +153,37 @@ Status check_time(const StepPlan& p, const Action& a) {
   return bad("cannot be for every ", a.every, " steps");
 }
 
+/// Codecs round real numbers.
+Status check_types(const StepPlan& p, const Action& a) {
+  if (a.codec == Codec::kNone) return {};
+  const auto shapes = flatten(p.model);
+  for (int i = a.range.first; i <= a.range.last; ++i) {
+    const ParameterShape& own = *shapes[static_cast<std::size_t>(i)];
+    if (!own.trainable || is_floating(own.dtype)) continue;
+    return bad("rounds in codec ", to_string(a.codec), " the gradients of '", own.name,
+               "', which are whole numbers (", own.dtype, "); codecs take floating types");
+  }
+  return {};
+}
+
 Status check_codec(const StepPlan& p, const Action& a) {
   if (!row_of(a.kind).reduces && (a.codec != Codec::kNone || !a.algorithm.empty())) {
     return bad("adds up no gradients, and has neither codec nor algorithm");
   }
-  if (!row_of(a.codec).in_blocks()) return {};
+  STORMO_RETURN_IF_ERROR(check_types(p, a));
+  if (!row_of(a.codec).encodes()) return {};
   if (p.mesh.find(kTensorAxis) >= 0) {
-    return bad("rounds in codec ", a.codec,
+    return bad("rounds in codec ", to_string(a.codec),
                " what the ranks of 'tp' have as a whole together with their slices, so that their "
                "copies would differ");
   }
-  if (p.scaled_loss) {
-    return bad("keeps what codec ", a.codec,
+  if (p.scaled_loss && row_of(a.codec).error_feedback) {
+    return bad("keeps what codec ", to_string(a.codec),
                " lost in units of the scaled loss, and the scale changes from step to step");
   }
   if (a.algorithm.empty()) return {};
-  return bad("sums in codec ", a.codec, " have a schedule of their own, and take no algorithm");
+  return bad("sums in codec ", to_string(a.codec),
+             " have a schedule of their own, and take no algorithm");
 }
 
 /// The loss of an output of which each rank has a part, or of targets that one rank has.

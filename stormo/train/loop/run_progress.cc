@@ -166,8 +166,8 @@ void RunProgress::warn_at_start() const {
               "is evaluated at the end only");
   }
   if (!run_.state.link_warning.empty()) run_.warn("no_link", run_.state.link_warning);
-  const plan::Codec codec = run_.options.gradients.codec;
-  if (codec != plan::Codec::kNone &&
+  const Codec codec = run_.options.gradients.codec;
+  if (codec != Codec::kNone &&
       std::ranges::count(run_.setup.plan.actions, codec, &plan::Action::codec) == 0) {
     run_.warn(
         "no_compression",

@@ -16,7 +16,7 @@ namespace stormo::train {
 /// Where the elements of a collective lie on this rank. Borrowed until it is complete.
 struct Operands {
   std::span<const comm::Buffer> in, out;
-  comm::EncodedSum* encoding = nullptr;  ///< of a codec of blocks
+  comm::EncodedSum* encoding = nullptr;  ///< of a codec that encodes
 };
 
 /// Reads and writes the same elements.

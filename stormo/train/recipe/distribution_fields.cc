@@ -76,7 +76,7 @@ std::vector<RecipeField> gradient_fields() {
        "exchange gradients and parameters while computing, where that is faster",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.overlap; }},
       {"strategy.compression", "the codec of gradients on their way between ranks",
-       [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec; }, 0, 0, plan::codec_names()},
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.kind; }, 0, 0, codec_names()},
       {"strategy.deterministic",
        "one order of additions: the bits depend on ranks and hosts, not on buckets or speed",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.deterministic; }},

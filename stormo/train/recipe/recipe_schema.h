@@ -17,7 +17,7 @@ using FieldPlace =
     std::variant<std::int64_t*, std::uint64_t*, int*, bool*, double*, std::string*,
                  std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
                  OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
-                 Strategy::Parameters*, Reducer*, plan::Codec*, protocol::PolicyOptions::Kind*,
+                 Strategy::Parameters*, Reducer*, Codec::Kind*, protocol::PolicyOptions::Kind*,
                  protocol::Compensation*, server::PlacementRule*, server::ShardUpdates*,
                  data::Sharding*, plan::AttentionForm*, parallel::OuterOptimizer::Kind*,
                  Strategy::AverageState*>;

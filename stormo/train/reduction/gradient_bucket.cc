@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <stormo/comm/codec/encoders.h>
+#include <stormo/codec/codec.h>
 #include <stormo/tensor/allocator.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
@@ -59,9 +59,8 @@ GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParam
   for (auto p = small; p != parameters_.end(); ++p) count += p->tensor.numel();
   flat_ = flat_tensor(world, count, tensor::scalar_type_of(sum_.dtype),
                       parameters_.front().tensor.device());
-  if (row_of(sum_.codec).in_blocks()) {
-    const comm::Encoder& encoder = *comm::find_encoder(sum_.codec);
-    encoded_ = std::make_unique<comm::EncodedSum>(world, encoder, sum_.elements);
+  if (row_of(sum_.codec).encodes()) {
+    encoded_ = std::make_unique<comm::EncodedSum>(world, row_of(sum_.codec), sum_.elements);
   }
   for (auto p = small; p != parameters_.end(); ++p) {
     views_.push_back(flat_.narrow(0, offset, p->tensor.numel()).view(p->tensor.sizes()));

@@ -26,8 +26,8 @@ namespace stormo::train {
 /// only some ranks have counts as zero on the others, and is defined on all ranks afterwards.
 ///
 /// With a codec of another type than theirs all gradients are packed: each is rounded once when it
-/// is copied into the flat buffer, and at every addition between ranks. With a codec of blocks they
-/// are packed, too, and their sum travels as comm::EncodedSum does, behind the flags.
+/// is copied into the flat buffer, and at every addition between ranks. With a codec that encodes
+/// they are packed, too, and their sum travels as comm::EncodedSum does, behind the flags.
 ///
 /// On a device other than the CPU the flat buffer is there, and the flags travel by themselves: the
 /// host needs them, and must not wait for the device.
@@ -43,14 +43,14 @@ class GradientBucket {
   /// Copies flags and small values into the flat buffer; the large ones as they will be reduced.
   /// Returns the requests, to be made in this order, that replace each gradient g by
   /// sum(weight_r * g_r) / sum(weight_r). From here to scatter() the gradients must not be read or
-  /// written. `total_weight`: sum(weight_r) if all ranks know it, else 0; a codec of blocks needs
-  /// it.
+  /// written. `total_weight`: sum(weight_r) if all ranks know it, else 0; a codec that encodes
+  /// needs it.
   std::span<const comm::Request> gather(double weight, double total_weight);
   /// When they are complete: the averages back into the gradients; drops what no rank has.
   void scatter();
   /// Instead of scatter(): the averages are lost.
   void forget() { large_.clear(); }
-  /// Of a codec of blocks; else null.
+  /// Of a codec that encodes; else null.
   comm::EncodedSum* encoded() { return encoded_.get(); }
   /// Of its first parameter.
   const std::string& name() const { return parameters_.front().name; }
@@ -69,7 +69,7 @@ class GradientBucket {
   std::vector<double> shares_;
   comm::Buffer all_shares_;
   std::vector<comm::Buffer> buffers_;          // of the sum: of the large ones, and of flat_
-  std::unique_ptr<comm::EncodedSum> encoded_;  // of a codec of blocks; else null
+  std::unique_ptr<comm::EncodedSum> encoded_;  // of a codec that encodes; else null
   std::vector<comm::Request> requests_;        // of the flags, if they travel apart, and the sum
 };
 

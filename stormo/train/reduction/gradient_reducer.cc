@@ -213,7 +213,7 @@ Status GradientReducer::start_next() {
   if (world_.size() > 1) {  // else they are the average, bit for bit
     if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
     double total = total_asked_ ? total_weight_ : 0;
-    if (!total_asked_ && row_of(part.action.codec).in_blocks()) {
+    if (!total_asked_ && row_of(part.action.codec).encodes()) {
       STORMO_ASSIGN_OR_RETURN(total, sum_of_weights());
     }
     for (const auto& bucket : part.buckets) {

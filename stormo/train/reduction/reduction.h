@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include <stormo/plan/codec.h>
+#include <stormo/codec/codec.h>
 
 namespace stormo::train {
 
@@ -27,13 +27,12 @@ struct ReductionOptions {
   Overlap overlap = Overlap::measured();
   std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
   /// The form in which gradients travel. Sparse ones keep their type.
-  plan::Codec codec = plan::Codec::kNone;
+  Codec codec = Codec::kNone;
 };
 
 }  // namespace stormo::train
 
 namespace stormo {
-using plan::Codec;
 using train::Overlap;
 using train::ReductionOptions;
 }  // namespace stormo

@@ -22,13 +22,13 @@ using parallel::ShardingOrder;
 namespace {
 
 /// What rounds gradients to the type that they travel in.
-plan::Codec codec_of(const ShardPrecision& precision) {
-  if (!precision.reduce) return plan::Codec::kNone;
+Codec codec_of(const ShardPrecision& precision) {
+  if (!precision.reduce) return Codec::kNone;
   const DType type = tensor::dtype_of(*precision.reduce).take_or_throw();
-  for (const plan::CodecRow& row : plan::codec_rows()) {
+  for (const CodecRow& row : codec_rows()) {
     if (row.type == type) return row.codec;
   }
-  return plan::Codec::kNone;
+  return Codec::kNone;
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ plan::StepPlan ShardedLoop::plan() const {
 plan::Action ShardedLoop::in_form(plan::Action action) const {
   if (!row_of(action.kind).reduces) return action;
   const std::optional<int> unit = units_.find(action.range);
-  const plan::Codec codec = unit ? codecs_[static_cast<std::size_t>(*unit)] : plan::Codec::kNone;
+  const Codec codec = unit ? codecs_[static_cast<std::size_t>(*unit)] : Codec::kNone;
   parallel::ReductionForm form{.codec = codec};
   if (units_.options().deterministic) form = parallel::in_one_order(codec);
   set_form(action, form);

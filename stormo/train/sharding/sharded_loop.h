@@ -73,7 +73,7 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   void end_pass();
 
   ShardedUnits units_;
-  std::vector<plan::Codec> codecs_;                // of the gradients of each unit
+  std::vector<Codec> codecs_;                      // of the gradients of each unit
   bool states_types_ = true;                       // the plan has the types of all units
   plan::ModelShape model_;                         // a segment for each unit
   std::map<const c10::TensorImpl*, int> numbers_;  // of its parameters

@@ -4,7 +4,7 @@
 
 #include <stormo/analysis/transfer/requests.h>
 #include <stormo/base/check.h>
-#include <stormo/comm/codec/encoders.h>
+#include <stormo/codec/codec.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/perform/perform.h>
@@ -241,11 +241,11 @@ Result<comm::Work> ShardedUnits::send(plan::GoalKind goal, const FlatParameter& 
 
 comm::EncodedSum* ShardedUnits::encoding(const analysis::Collective& what,
                                          const FlatParameter& flat, comm::Communicator& ranks) {
-  if (!row_of(what.codec).in_blocks()) return nullptr;
+  if (!row_of(what.codec).encodes()) return nullptr;
   const std::string key = std::string(to_string(what.goal)) + "." + flat.parameters().front().name;
   std::unique_ptr<comm::EncodedSum>& sum = encodings_[key];
   if (sum == nullptr) {
-    sum = std::make_unique<comm::EncodedSum>(ranks, *comm::find_encoder(what.codec), what.elements);
+    sum = std::make_unique<comm::EncodedSum>(ranks, row_of(what.codec), what.elements);
     restore_residual(kept_, key, *sum);
   }
   return sum.get();

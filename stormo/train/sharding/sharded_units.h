@@ -133,7 +133,7 @@ class ShardedUnits {
   Status start_average(int unit, bool asynchronous);
   Status find_unused();
   std::span<std::uint8_t> flags_of(const FlatParameter& flat);
-  /// That of a reduction in a codec of blocks, with what it keeps from step to step; else null.
+  /// That of a reduction in a codec that encodes, with what it keeps from step to step; else null.
   comm::EncodedSum* encoding(const analysis::Collective& what, const FlatParameter& flat,
                              comm::Communicator& ranks);
   /// Does it, or starts it.

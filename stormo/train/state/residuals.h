@@ -5,7 +5,7 @@
 #include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/train/state/safetensors.h>
 
-// What sums in a codec of blocks have lost on this rank, and keep for the next step.
+// What sums in a codec that encodes have lost on this rank, and keep for the next step.
 namespace stormo::train {
 
 /// By name and count of what is summed: gradients that are cut otherwise have other keys.

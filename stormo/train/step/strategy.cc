@@ -182,7 +182,7 @@ std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int
 
 Status check_codec(const GradientOptions& options) {
   const bool orders = options.deterministic || options.reducer != Reducer::kAuto;
-  if (!row_of(options.codec).in_blocks() || !orders) return {};
+  if (!row_of(options.codec).encodes() || !orders) return {};
   return invalid_argument(
       "gradients in codec " + std::string(to_string(options.codec)) +
       " have a reduction of their own, whose bits depend on how they are cut into buckets; leave "
@@ -203,7 +203,7 @@ Status check_commits(const TrainerOptions& o) {
           "elastic training has one copy of the parameters on each host where all hosts have as "
           "many ranks, else one on each rank: leave out parameters, or set it to replicated");
   require(optim::updates_ranges(o.optimizer.kind), "elastic training does not go with lbfgs");
-  require(o.gradients.codec == plan::Codec::kNone,
+  require(o.gradients.codec == Codec::kNone,
           "elastic training keeps nothing of what a compression has lost: leave out compression");
   require(o.sharding == data::Sharding::kShuffled,
           "the samples of an elastic run do not depend on its ranks: leave out data.sharding");

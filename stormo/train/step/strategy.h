@@ -41,7 +41,7 @@ int ranks_of_workers(const TrainerOptions& options, int ranks);
 /// The same by host; the last ranks are the servers. Hosts without workers are left out.
 std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int> ranks_per_host);
 
-/// kInvalidArgument for a codec of blocks with an order of additions of its own.
+/// kInvalidArgument for a codec that encodes with an order of additions of its own.
 Status check_codec(const GradientOptions& options);
 
 /// The strategy that a run has by its options: a reducer or a bucket size means replicas, and where

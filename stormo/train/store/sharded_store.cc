@@ -38,9 +38,8 @@ Status check_segments(const model::Chain& chain, const plan::ModelShape& model) 
                                     std::to_string(segments.size()) + "; use Chain::shape()");
 }
 
-ShardPrecision precision_of(plan::Codec codec) {
-  std::optional<DType> type = row_of(codec).type;
-  if (row_of(codec).in_blocks()) type = DType::kFloat32;
+ShardPrecision precision_of(Codec codec) {
+  const std::optional<DType> type = row_of(codec).encodes() ? DType::kFloat32 : row_of(codec).type;
   return type ? ShardPrecision{.reduce = tensor::scalar_type_of(*type)} : ShardPrecision{};
 }
 
@@ -74,12 +73,12 @@ int sharding_stage(const plan::StepPlan& plan) {
   return 1;
 }
 
-plan::Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters) {
+Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters) {
   for (const plan::Action& a : plan.actions) {
     const bool reduced = places(a, plan::Value::kGradients, plan::Placement::kShard);
     if (reduced && a.range == parameters) return a.codec;
   }
-  return plan::Codec::kNone;
+  return Codec::kNone;
 }
 
 ShardedStore::ShardedStore(const AxisGroups& groups,

@@ -18,7 +18,7 @@ namespace stormo::train {
 int sharding_stage(const plan::StepPlan& plan);
 
 /// The codec in which a plan reduces these parameters to parts.
-plan::Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters);
+Codec codec_of_parts(const plan::StepPlan& plan, plan::Range parameters);
 
 /// Parameters, gradients or optimizer state in parts, in the units of plan::units_of() of the
 /// segments of this rank's stage; see ShardedUnits.

@@ -11,7 +11,6 @@ namespace stormo::analysis {
 namespace {
 
 using plan::ActionKind;
-using plan::Codec;
 using plan::GoalKind;
 using plan::Placement;
 using plan::StepPlan;

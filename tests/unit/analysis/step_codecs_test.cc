@@ -1,4 +1,4 @@
-// Plans whose gradients travel in a codec of blocks: what is refused, what they send and keep.
+// Plans whose gradients travel in a codec that encodes: what is refused, what they send and keep.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,7 +14,6 @@ namespace {
 
 using plan::Action;
 using plan::ActionKind;
-using plan::Codec;
 using plan::Placement;
 using plan::StepPlan;
 
@@ -56,11 +55,11 @@ TEST(StepCodecs, ASumOfBlocksIsTwoCollectivesBehindWeightsAndFlags) {
 }
 
 // Packed gradients, what was lost of three parts and of a sum, and two codes.
-TEST(StepCodecs, ACodecOfBlocksKeepsWhatItLost) {
+TEST(StepCodecs, ACodecThatEncodesKeepsWhatItLost) {
   const auto kept = [](Codec codec) { return memory(replicas(codec), {}).between_steps.gradients; };
   EXPECT_EQ(kept(Codec::kNone), 0);
   EXPECT_EQ(kept(Codec::kBFloat16), 2 * 1000);
-  EXPECT_EQ(kept(Codec::kInt8), 4 * 1000 + 4 * 512 * (3 + 1) + 2 * 3 * 520);
+  EXPECT_EQ(kept(Codec::kInt8), 4 * 1000 + 4 * 334 * (3 + 1) + 2 * 3 * 520);
 }
 
 TEST(StepCodecs, BucketsThatCutASegmentKeepNoMoreThanOne) {
@@ -77,7 +76,7 @@ TEST(StepCodecs, BucketsThatCutASegmentKeepNoMoreThanOne) {
 }
 
 // Ranks that compute layers together have the same whole parameters beside other slices.
-TEST(StepCodecs, ACodecOfBlocksIsNoneOfSlices) {
+TEST(StepCodecs, SlicesTakeNoCodecThatEncodes) {
   StepPlan p = replicas(Codec::kInt8);
   p.mesh.axes.push_back({plan::kTensorAxis, 2});
   p.parameters.push_back(Placement::kSplit);
@@ -91,7 +90,22 @@ TEST(StepCodecs, ACodecOfBlocksIsNoneOfSlices) {
   EXPECT_EQ(verify(p).message(), "");
 }
 
-TEST(StepCodecs, ACodecOfBlocksTakesNeitherAnAlgorithmNorAScaleOfTheLoss) {
+TEST(StepCodecs, ACodecIsOfRealNumbers) {
+  for (const Codec codec : {Codec::kInt8, Codec::kBFloat16}) {
+    StepPlan p = replicas(codec);
+    p.model.segments[0].parameters[0].dtype = DType::kInt32;
+    EXPECT_EQ(verify(p).message(),
+              "action 4 (all_reduce 0-0 over dp codec " + to_string(codec) +
+                  ": a): rounds in codec " + to_string(codec) +
+                  " the gradients of 'a', which are whole numbers (int32); codecs take floating "
+                  "types");
+    p.model.segments[0].parameters[0].trainable = false;
+    p.model.segments[0].parameters.push_back({"b", 10});
+    EXPECT_EQ(verify(p).message().find("whole numbers"), std::string::npos);
+  }
+}
+
+TEST(StepCodecs, ACodecThatEncodesTakesNeitherAnAlgorithmNorAScaleOfTheLoss) {
   StepPlan p = replicas(Codec::kInt8);
   EXPECT_TRUE(verify(p).ok()) << verify(p).to_string();
   p.actions[4].algorithm = "ring_all_reduce";

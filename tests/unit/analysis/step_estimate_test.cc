@@ -129,7 +129,7 @@ TEST(StepCost, CountsEveryCollectiveOfEveryAxis) {
   // in 16 bits on their way: a part is a multiple of 16 numbers
   StepPlan narrow = shards(3);
   for (Action& a : narrow.actions) {
-    if (row_of(a.kind).reduces) a.codec = plan::Codec::kBFloat16;
+    if (row_of(a.kind).reduces) a.codec = Codec::kBFloat16;
   }
   const auto sharded = cost(narrow, {1, 2}, {.agreed_numbers = 7}, whole_buffer);
   ASSERT_TRUE(sharded.ok());

@@ -447,7 +447,7 @@ TEST(StepVerify, NamesWhatIsNoPlanAtAll) {
              })},
        {"action 9 (update 0-1 codec bfloat16: a .. b): adds up no gradients, and has neither codec "
         "nor algorithm",
-        with(9, [](Action& a) { a.codec = plan::Codec::kBFloat16; })},
+        with(9, [](Action& a) { a.codec = Codec::kBFloat16; })},
        {"action 9 (update 0-1 async: a .. b): cannot be asynchronous",
         with(9, [](Action& a) { a.asynchronous = true; })},
        {"action 8 (unscale): finds no scale of the loss",

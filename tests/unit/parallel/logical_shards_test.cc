@@ -116,7 +116,7 @@ TEST(LogicalShards, WhatIsNoSumOverTheTreeDoesNotVerify) {
               HasSubstr("logical shards are added up by fixed_tree_all_reduce, without a codec"));
   EXPECT_THAT(refusal([&](StepPlan& p) { reduction(p).algorithm = "direct_all_reduce"; }),
               HasSubstr("logical shards are added up by fixed_tree_all_reduce"));
-  EXPECT_THAT(refusal([&](StepPlan& p) { reduction(p).codec = plan::Codec::kBFloat16; }),
+  EXPECT_THAT(refusal([&](StepPlan& p) { reduction(p).codec = Codec::kBFloat16; }),
               HasSubstr("without a codec"));
   EXPECT_THAT(refusal([&](StepPlan& p) { reduction(p).asynchronous = true; }),
               HasSubstr("when all of a rank are there"));

@@ -270,7 +270,7 @@ std::string passes(const Strategy& strategy, std::vector<int> hosts, bool can_sh
 
 TEST(ReduceWith, GivesReductionsTheirForm) {
   const ReductionForm form{
-      .codec = plan::Codec::kFloat16, .all_reduce = "tree", .reduce_scatter = "ring"};
+      .codec = Codec::kFloat16, .all_reduce = "tree", .reduce_scatter = "ring"};
   const StepPlan p = compose(one_device(shape(2)), mirrored(2), sharded({.stage = 3, .ranks = 2}),
                              reduce_with(form))
                          .take_or_throw();
@@ -278,7 +278,7 @@ TEST(ReduceWith, GivesReductionsTheirForm) {
   for (const plan::Action& a : p.actions) {
     const bool scatters = a.kind == ActionKind::kReduceScatter;
     const bool reduces = scatters || a.kind == ActionKind::kAllReduce;
-    EXPECT_EQ(a.codec, reduces ? plan::Codec::kFloat16 : plan::Codec::kNone);
+    EXPECT_EQ(a.codec, reduces ? Codec::kFloat16 : Codec::kNone);
     EXPECT_EQ(a.algorithm, scatters ? "ring" : reduces ? "tree" : "");
     reductions += reduces ? 1 : 0;
   }
@@ -289,7 +289,7 @@ TEST(ReduceWith, GivesReductionsTheirForm) {
 }
 
 TEST(ReduceWith, BlocksAreRefusedWhereNeighboursMayNotShareAScale) {
-  const ReductionForm form{.codec = plan::Codec::kInt8};
+  const ReductionForm form{.codec = Codec::kInt8};
   const auto refusal = [&](const Strategy& s, const StepOptions& step) {
     return plan_for(s, shape(2), {.ranks_per_host = {4}}, step).status().message();
   };

@@ -215,8 +215,8 @@ TEST(PlanDocuments, HaveAGrammarWithEveryWord) {
   for (const plan::ActionRow& row : plan::action_rows()) {
     EXPECT_THAT(rule(page, "kind"), HasSubstr("\"" + std::string(row.word) + "\""));
   }
-  for (const plan::CodecRow& row : plan::codec_rows()) {
-    if (row.codec == plan::Codec::kNone) continue;
+  for (const CodecRow& row : codec_rows()) {
+    if (row.codec == Codec::kNone) continue;
     EXPECT_THAT(rule(page, "codec"), HasSubstr("\"" + std::string(row.word) + "\""));
   }
   for (const char* word : {"batch", "delay", "over", "async", "codec", "by", "every"}) {

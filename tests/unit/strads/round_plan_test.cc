@@ -200,7 +200,7 @@ TEST(RoundPlan, OfOtherWorkersOrOtherFormsIsRefused) {
                 p.actions.back().every = 1;
               }),
               ::testing::HasSubstr("none of rounds"));
-  EXPECT_THAT(wrong([](StepPlan& p) { p.actions[5].codec = plan::Codec::kBFloat16; }),
+  EXPECT_THAT(wrong([](StepPlan& p) { p.actions[5].codec = Codec::kBFloat16; }),
               ::testing::HasSubstr("workers gather their parts"));
   EXPECT_THAT(wrong([](StepPlan& p) {
                 p.actions.insert(p.actions.end() - 2, {.kind = plan::ActionKind::kFindUnused});

@@ -449,7 +449,7 @@ TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithTheScaleThatWasSaved) {
   }
 }
 
-// What a codec of blocks has lost is part of a checkpoint.
+// What a codec that encodes has lost is part of a checkpoint.
 TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithWhatACodecHasLost) {
   for (const Words& strategy : {Words{"strategy=ddp", "parameters=replicated", "bucket_bytes=400"},
                                 {"model=mlp", "strategy=fsdp", "parameters=sharded", "stage=2"}}) {

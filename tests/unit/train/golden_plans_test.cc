@@ -69,7 +69,7 @@ std::map<std::string, StepPlan> golden_plans() {
       {"buckets", made_by({mirrored(2), bucket(1000)})},
       {"bfloat16",
        made_by({mirrored(2), bucket(1000),
-                reduce_with({.codec = plan::Codec::kBFloat16, .all_reduce = "ring_all_reduce"})})},
+                reduce_with({.codec = Codec::kBFloat16, .all_reduce = "ring_all_reduce"})})},
       {"recompute", made_by({mirrored(2), recompute()}, 1)},
       {"micro_batches_clip", made_by({micro_batches(2), parallel::clip_gradients(), mirrored(2)})},
       {"loss_scale", made_by({scale_loss(), mirrored(2)})},
@@ -149,7 +149,7 @@ void execute(const fs::path& path) {
   const auto reference = test::train_by_plan(alone(run));
   const auto ranks = test::train_by_plan(run);
   const bool rounds = std::ranges::any_of(
-      plan->actions, [](const plan::Action& a) { return a.codec != plan::Codec::kNone; });
+      plan->actions, [](const plan::Action& a) { return a.codec != Codec::kNone; });
   const double rounding = run.half || rounds ? 1e-3 : 2e-6;
   // what is drawn to a centre or mixes with neighbours trains otherwise than one process; all ranks
   // show the centre, or the average
@@ -176,7 +176,7 @@ void execute(const fs::path& path) {
 
 // What a codec saves is in what the ranks count, and in the cost, to the byte.
 TEST(GoldenPlans, WithoutTheirCodecTheyCountMoreBytes) {
-  const auto counted = [](plan::Codec codec) {
+  const auto counted = [](Codec codec) {
     StepPlan plan = golden_plans().at("bfloat16");
     for (plan::Action& a : plan.actions) {
       a.codec = row_of(a.kind).reduces ? codec : a.codec;
@@ -192,9 +192,9 @@ TEST(GoldenPlans, WithoutTheirCodecTheyCountMoreBytes) {
     }
     return out;
   };
-  const std::vector<std::uint64_t> without = counted(plan::Codec::kNone);
-  for (const plan::CodecRow& row : plan::codec_rows()) {
-    if (row.codec == plan::Codec::kNone) continue;
+  const std::vector<std::uint64_t> without = counted(Codec::kNone);
+  for (const CodecRow& row : codec_rows()) {
+    if (row.codec == Codec::kNone) continue;
     const std::vector<std::uint64_t> with = counted(row.codec);
     for (std::size_t r = 0; r < with.size(); ++r) {
       EXPECT_LT(with[r], without[r]) << row.word << ", rank " << r;

@@ -82,11 +82,10 @@ TEST(GradientReducer, SixteenBitsAreHalfTheBytes) {
   const Average own = average(hosts, {.overlap = overlap});
   EXPECT_LT(own.worst, 1e-6);
   struct Row {
-    plan::Codec codec;
+    Codec codec;
     double rounding;
   };
-  for (const Row& row :
-       {Row{plan::Codec::kBFloat16, 1.0 / 256}, Row{plan::Codec::kFloat16, 1.0 / 2048}}) {
+  for (const Row& row : {Row{Codec::kBFloat16, 1.0 / 256}, Row{Codec::kFloat16, 1.0 / 2048}}) {
     const Average half = average(hosts, {.overlap = overlap, .codec = row.codec});
     EXPECT_LE(2 * total(half), total(own) + 2 * kSmall * hosts.size());
     EXPECT_LT(half.worst, 3 * row.rounding) << to_string(row.codec);
@@ -99,12 +98,11 @@ TEST(GradientReducer, EightBitsAreAQuarterOfTheBytes) {
   const std::vector<int> hosts = {1, 1, 1};
   const train::Overlap overlap = train::Overlap::at_the_end();
   const Average own = average(hosts, {.overlap = overlap});
-  const Average eighth = average(hosts, {.overlap = overlap, .codec = plan::Codec::kInt8});
+  const Average eighth = average(hosts, {.overlap = overlap, .codec = Codec::kInt8});
   EXPECT_LE(total(eighth), 0.26 * static_cast<double>(total(own)) + kSmall * 3);
   EXPECT_LT(eighth.worst, 0.02);
   EXPECT_GT(eighth.worst, 1e-4);
-  const Average later =
-      average(hosts, {.overlap = overlap, .codec = plan::Codec::kInt8}, /*times=*/50);
+  const Average later = average(hosts, {.overlap = overlap, .codec = Codec::kInt8}, /*times=*/50);
   EXPECT_LT(later.worst, eighth.worst / 10);
 }
 

@@ -63,7 +63,7 @@ TEST(RecipeChanges, AFormerKeyIsTheOneOfNow) {
   EXPECT_EQ(found[0].key, "strategy.compression");
   EXPECT_EQ(found[0].before, "\"none\"");
   for (const auto& [former, codec] :
-       {std::pair{"own", plan::Codec::kNone}, {"float16", plan::Codec::kFloat16}}) {
+       {std::pair{"own", Codec::kNone}, {"float16", Codec::kFloat16}}) {
     const ParsedRecipe restored = restore_recipe(
         std::string(R"({"schema_version":1,"strategy":{"reduce_type":")") + former + "\"}}", {});
     EXPECT_THAT(restored.errors, IsEmpty());

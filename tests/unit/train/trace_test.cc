@@ -34,7 +34,7 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
 /// Whether gradients are rounded on their way.
-bool rounds(const Case& c) { return c.step.reduction.codec != plan::Codec::kNone; }
+bool rounds(const Case& c) { return c.step.reduction.codec != Codec::kNone; }
 
 TrainerOptions options_of(const Case& c) {
   TrainerOptions options;
@@ -121,8 +121,8 @@ std::vector<std::pair<std::string, StepOptions>> steps(const Way& way,
     out.push_back({"_buckets", {.clip = true, .bucket_bytes = 64}});
     out.push_back({"_buckets_of_micro_batches", {.micro_batches = 2, .bucket_bytes = 1000}});
   }
-  for (const plan::CodecRow& codec : plan::codec_rows()) {
-    if (codec.codec == plan::Codec::kNone || !as_one) continue;
+  for (const CodecRow& codec : codec_rows()) {
+    if (codec.codec == Codec::kNone || !as_one) continue;
     StepOptions step{.clip = true, .reduction = {.codec = codec.codec}};
     const std::string name = "_" + std::string(codec.word);
     out.push_back({name, step});

@@ -127,9 +127,9 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   options.gradients.reducer =
       named(arguments, "reducer", {"auto", "ring", "hierarchical", "reduce_to_one"},
             train::Reducer::kAuto);
-  const auto codecs = plan::codec_names();
+  const auto codecs = codec_names();
   options.gradients.codec =
-      named(arguments, "compression", {codecs.begin(), codecs.end()}, plan::Codec::kNone);
+      named(arguments, "compression", {codecs.begin(), codecs.end()}, Codec::kNone);
   options.gradients.bucket_bytes = number(arguments, "bucket_bytes", 0);
   options.gradients.deterministic = number(arguments, "deterministic", 0) != 0;
   options.sharding =

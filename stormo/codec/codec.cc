@@ -1,0 +1,59 @@
+#include <stormo/codec/codec.h>
+
+#include <array>
+
+#include <stormo/codec/kernels.h>
+
+namespace stormo {
+namespace {
+
+// A new codec comes last: recipes have them in this order.
+constexpr std::array kCodecRows = {
+    CodecRow{.codec = Codec::kNone, .word = "none"},
+    CodecRow{.codec = Codec::kBFloat16, .word = "bfloat16", .type = DType::kBFloat16},
+    CodecRow{.codec = Codec::kFloat16, .word = "float16", .type = DType::kFloat16},
+    CodecRow{.codec = Codec::kInt8,
+             .word = "int8",
+             .sums = CodecSums::kPerMessage,
+             .error_feedback = true,
+             .bytes = codec::whole_numbers::bytes<8>,
+             .encode = codec::whole_numbers::encode_int8,
+             .decode_add = codec::whole_numbers::decode_add_int8},
+};
+
+constexpr bool codecs_in_order() {
+  for (std::size_t i = 0; i < kCodecRows.size(); ++i) {
+    if (kCodecRows[i].codec != static_cast<Codec::Kind>(i) || kCodecRows[i].word.empty())
+      return false;
+  }
+  return true;
+}
+static_assert(codecs_in_order());
+
+}  // namespace
+
+std::span<const CodecRow> codec_rows() { return kCodecRows; }
+
+const CodecRow& row_of(Codec codec) { return kCodecRows[codec.kind]; }
+
+std::string_view to_string(Codec::Kind codec) { return row_of(codec).word; }
+
+std::string to_string(Codec codec) { return std::string(row_of(codec).word); }
+
+std::vector<std::string_view> codec_names() {
+  std::vector<std::string_view> out;
+  for (const CodecRow& row : kCodecRows) out.push_back(row.word);
+  return out;
+}
+
+EncodedParts encoded_parts(const CodecRow& row, std::int64_t numbers, int ranks) {
+  const std::int64_t each = (numbers + ranks - 1) / ranks;
+  return {.numbers = each, .bytes = row.bytes(each)};
+}
+
+DType type_summed(Codec codec, DType own) {
+  const CodecRow& row = row_of(codec);
+  return row.encodes() ? DType::kFloat32 : row.type.value_or(own);
+}
+
+}  // namespace stormo

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/dtype.h>
+
+namespace stormo {
+
+/// The form in which gradients travel between ranks that reduce them. What is true of a codec
+/// stands in its row, see CodecRow.
+struct Codec {
+  enum Kind : std::uint8_t {
+    kNone,      ///< each gradient in its own type
+    kBFloat16,  ///< half the bytes of float32, its range, 8 bits of its precision
+    kFloat16,   ///< half the bytes, 11 bits of precision, but nothing above 65504
+    kInt8,      ///< 8 bits: whole numbers of a scale for each 256 neighbours
+  };
+  Kind kind = kNone;
+  constexpr Codec() = default;
+  constexpr Codec(Kind k) : kind(k) {}  // NOLINT: a kind is a codec
+  friend bool operator==(const Codec&, const Codec&) = default;
+};
+
+/// How codes become sums.
+enum class CodecSums : std::uint8_t {
+  kLinear,      ///< codes are numbers of one type, and are added up as they travel
+  kPerMessage,  ///< a code is one message, which its receiver decodes and adds to what it has
+};
+
+struct CodecRow {
+  Codec::Kind codec = Codec::kNone;
+  std::string_view word;  ///< in the text form of plans, and in recipes
+  CodecSums sums = CodecSums::kLinear;
+  /// The type to which gradients are rounded, and in which ranks add them up, as they lie; none:
+  /// their own, or they are encoded.
+  std::optional<DType> type = {};
+  /// Adds what a code lost to what is encoded next.
+  bool error_feedback = false;
+
+  // Of a codec that encodes float32 numbers. A message has so many of them, and its code is whole
+  // words of 4 bytes. A message with a number that is not finite is decoded to one with NaN, and
+  // nothing of what is not finite is kept. The bits are the same on all processors. Any thread.
+
+  /// Of the code of a message of so many numbers.
+  std::int64_t (*bytes)(std::int64_t numbers) = nullptr;
+  /// Writes the code of `values`, and leaves in them what it lost: the value less the decoded one.
+  void (*encode)(std::span<float> values, std::byte* code) = nullptr;
+  /// Adds the decoded numbers to `values`, which are as many as those that were encoded.
+  void (*decode_add)(const std::byte* code, std::span<float> values) = nullptr;
+
+  /// Gradients do not travel one by one: see comm::EncodedSum.
+  bool encodes() const { return encode != nullptr; }
+};
+
+/// One for each codec, in the order of Codec::Kind.
+std::span<const CodecRow> codec_rows();
+const CodecRow& row_of(Codec codec);
+std::string_view to_string(Codec::Kind codec);
+/// As the text form of plans has it.
+std::string to_string(Codec codec);
+/// The words of all rows.
+std::vector<std::string_view> codec_names();
+
+/// How numbers that are encoded are cut over ranks: rank r adds up part r.
+struct EncodedParts {
+  std::int64_t numbers = 0;  ///< of a part; the last ones may have fewer
+  std::int64_t bytes = 0;    ///< of the code of a part
+};
+EncodedParts encoded_parts(const CodecRow& row, std::int64_t numbers, int ranks);
+
+/// The type of gradients of type `own` where they are added up.
+DType type_summed(Codec codec, DType own);
+
+}  // namespace stormo

@@ -1,0 +1,127 @@
+// What is true of every codec that encodes: its code has the bytes that its row says, nothing is
+// lost unseen, and numbers that are not finite are seen by whoever decodes them.
+#include <stormo/codec/codec.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/unit/codec/coded.h"
+
+namespace stormo {
+namespace {
+
+constexpr std::size_t kSizes[] = {0, 1, 2, 7, 255, 256, 257, 511, 512, 513, 1000, 4099};
+
+std::vector<const CodecRow*> rows() {
+  std::vector<const CodecRow*> out;
+  for (const CodecRow& row : codec_rows()) {
+    if (row.encodes()) out.push_back(&row);
+  }
+  return out;
+}
+
+double square(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float v : values) sum += static_cast<double>(v) * v;
+  return sum;
+}
+
+class CodecRows : public testing::TestWithParam<const CodecRow*> {};
+
+TEST_P(CodecRows, WritesTheBytesThatItSays) {
+  for (const std::size_t count : kSizes) {
+    const auto bytes = GetParam()->bytes(static_cast<std::int64_t>(count));
+    EXPECT_EQ(bytes % 4, 0) << count;
+    for (const std::byte filled : {std::byte{0}, std::byte{0xff}}) {
+      std::vector<std::byte> code(static_cast<std::size_t>(bytes) + 64, filled);
+      std::vector<float> values = random_values(count, 1);
+      GetParam()->encode(values, code.data());
+      EXPECT_TRUE(
+          std::all_of(code.begin() + bytes, code.end(), [&](std::byte b) { return b == filled; }));
+      code.resize(static_cast<std::size_t>(bytes));
+      EXPECT_EQ(code, coded(*GetParam(), random_values(count, 1)).code) << count << ": a hole";
+    }
+  }
+}
+
+TEST_P(CodecRows, ForManyNumbersIsSmallerThanThey) {
+  EXPECT_LT(GetParam()->bytes(100'000), 4 * 100'000);
+}
+
+TEST_P(CodecRows, WhatIsLostIsTheDifference) {
+  for (const std::size_t count : kSizes) {
+    for (const double scale : {1e-20, 3.0, 1e30}) {
+      const std::vector<float> values = random_values(count, scale);
+      const Coded c = coded(*GetParam(), values);
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(c.lost[i], values[i] - c.decoded[i]) << i << " of " << count;
+      }
+    }
+  }
+}
+
+// Else error feedback would not end.
+TEST_P(CodecRows, WithErrorFeedbackLosesLessThanThereIs) {
+  if (!GetParam()->error_feedback) return;
+  for (const std::size_t count : kSizes) {
+    const std::vector<float> values = random_values(count, 1);
+    const Coded c = coded(*GetParam(), values);
+    EXPECT_TRUE(square(c.lost) < square(values) || count == 0) << count;
+  }
+}
+
+TEST_P(CodecRows, DecodingAddsToWhatIsThere) {
+  for (const std::size_t count : kSizes) {
+    const Coded c = coded(*GetParam(), random_values(count, 1));
+    std::vector<float> twice = c.decoded;
+    GetParam()->decode_add(c.code.data(), twice);
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(twice[i], 2 * c.decoded[i]);
+  }
+}
+
+TEST_P(CodecRows, ZerosStayZeros) {
+  for (const std::size_t count : kSizes) {
+    const Coded c = coded(*GetParam(), std::vector<float>(count));
+    EXPECT_EQ(c.decoded, std::vector<float>(count));
+    EXPECT_EQ(c.lost, std::vector<float>(count));
+  }
+}
+
+// Products with a scale that is no normal number are not exact.
+TEST_P(CodecRows, WhatIsTooSmallIsSentAsItIsOrKept) {
+  const std::vector<float> values(600, 1e-40f);
+  const Coded c = coded(*GetParam(), values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(c.lost[i] + c.decoded[i], values[i]);
+    EXPECT_EQ(c.lost[i] * c.decoded[i], 0);
+  }
+}
+
+// A gradient that is not finite must be seen by all ranks, and forgotten.
+TEST_P(CodecRows, ANumberThatIsNotFiniteIsSeenAndForgotten) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const float bad : {inf, -inf, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{300}, std::size_t{4099}}) {
+      for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
+        std::vector<float> values = random_values(count, 1);
+        values[at] = bad;
+        const Coded c = coded(*GetParam(), values);
+        EXPECT_FALSE(std::ranges::all_of(c.decoded, [](float v) { return std::isfinite(v); }))
+            << at << " of " << count;
+        EXPECT_TRUE(std::ranges::all_of(c.lost, [](float v) { return std::isfinite(v); }))
+            << at << " of " << count;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, CodecRows, testing::ValuesIn(rows()),
+                         [](const auto& test) { return std::string(test.param->word); });
+
+}  // namespace
+}  // namespace stormo
