@@ -20,6 +20,10 @@ struct Codec {
     kBFloat16,  ///< half the bytes of float32, its range, 8 bits of its precision
     kFloat16,   ///< half the bytes, 11 bits of precision, but nothing above 65504
     kInt8,      ///< 8 bits: whole numbers of a scale for each 256 neighbours
+    kInt4,      ///< 4 bits, as kInt8
+    kSign,      ///< 1 bit: the sign; the magnitude is the mean of 512 neighbours
+    kTernGrad,  ///< 2 bits: -1, 0 or 1 of a scale for each 256 neighbours, drawn at random
+    kQsgd,      ///< 4 bits, as kInt4, but drawn at random
   };
   Kind kind = kNone;
   constexpr Codec() = default;
@@ -33,6 +37,12 @@ enum class CodecSums : std::uint8_t {
   kPerMessage,  ///< a code is one message, which its receiver decodes and adds to what it has
 };
 
+/// Of a message, what its decoder must know as its encoder did. Another run of the same step has
+/// the same, so that its bits are the same.
+struct CodeKey {
+  std::uint64_t seed = 0;  ///< of what is drawn at random
+};
+
 struct CodecRow {
   Codec::Kind codec = Codec::kNone;
   std::string_view word;  ///< in the text form of plans, and in recipes
@@ -40,7 +50,8 @@ struct CodecRow {
   /// The type to which gradients are rounded, and in which ranks add them up, as they lie; none:
   /// their own, or they are encoded.
   std::optional<DType> type = {};
-  /// Adds what a code lost to what is encoded next.
+  /// What a code lost is added to what is encoded next. A codec that encodes without it is
+  /// unbiased: the mean of what can be drawn is the value.
   bool error_feedback = false;
 
   // Of a codec that encodes float32 numbers. A message has so many of them, and its code is whole
@@ -50,9 +61,9 @@ struct CodecRow {
   /// Of the code of a message of so many numbers.
   std::int64_t (*bytes)(std::int64_t numbers) = nullptr;
   /// Writes the code of `values`, and leaves in them what it lost: the value less the decoded one.
-  void (*encode)(std::span<float> values, std::byte* code) = nullptr;
+  void (*encode)(std::span<float> values, std::byte* code, const CodeKey& key) = nullptr;
   /// Adds the decoded numbers to `values`, which are as many as those that were encoded.
-  void (*decode_add)(const std::byte* code, std::span<float> values) = nullptr;
+  void (*decode_add)(const std::byte* code, std::span<float> values, const CodeKey& key) = nullptr;
 
   /// Gradients do not travel one by one: see comm::EncodedSum.
   bool encodes() const { return encode != nullptr; }

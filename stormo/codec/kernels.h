@@ -4,26 +4,54 @@
 #include <cstdint>
 #include <span>
 
+#include <stormo/codec/codec.h>
+
 // The arithmetic of codecs, for their rows: CodecRow says what each function does.
 namespace stormo::codec {
 
+/// 256 neighbours have one scale, a float32, and each is a whole number of so many bits times the
+/// scale: of 8 bits -127 to 127, of 2 bits -1 to 1. The largest of a block has the largest number.
+/// The words of a block have 16 neighbours at the same bits, so that vectors of any length pack
+/// them. A block with a value that is not finite becomes one of NaN, and nothing of it is kept; of
+/// one whose scale would be below the smallest normal float32 zeros are sent, and all is kept.
+///
+/// Papers: W. Wen et al., "TernGrad", NeurIPS 2017 (2 bits, drawn); D. Alistarh et al., "QSGD",
+/// NeurIPS 2017 (more bits, drawn; here with the largest of a block as its norm).
 namespace whole_numbers {
 
-/// 256 neighbours have one scale, a float32, and each is a number of so many bits
-/// times the scale. The largest of a block has the largest number. The words of a block have 16
-/// neighbours at the same bits, so that vectors of any length pack them. A block with a value that
-/// is not finite becomes one of NaN, and nothing of it is kept; of one whose scale would be below
-/// the smallest normal float32 zeros are sent, and all is kept.
 template <int kBits>
 constexpr std::int64_t bytes(std::int64_t numbers) {
   constexpr std::int64_t kBlock = 256;
   return (numbers + kBlock - 1) / kBlock * (4 + kBlock * kBits / 8);
 }
 
-/// Numbers of 8 bits: the nearest of -127 to 127.
-void encode_int8(std::span<float> values, std::byte* code);
-void decode_add_int8(const std::byte* code, std::span<float> values);
+/// The nearest whole number.
+void encode_nearest8(std::span<float> values, std::byte* code, const CodeKey& key);
+void encode_nearest4(std::span<float> values, std::byte* code, const CodeKey& key);
+/// One of the two nearest, at random, so that their mean is the value.
+void encode_drawn4(std::span<float> values, std::byte* code, const CodeKey& key);
+void encode_drawn2(std::span<float> values, std::byte* code, const CodeKey& key);
+void decode_add8(const std::byte* code, std::span<float> values, const CodeKey& key);
+void decode_add4(const std::byte* code, std::span<float> values, const CodeKey& key);
+void decode_add2(const std::byte* code, std::span<float> values, const CodeKey& key);
 
 }  // namespace whole_numbers
+
+/// 512 neighbours have one magnitude, the mean of theirs, a float32, and each its sign. Words, and
+/// blocks that are not finite or too small, as of whole numbers.
+///
+/// Papers: F. Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; J. Bernstein et
+/// al., "signSGD", ICML 2018; S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019
+/// (this scale).
+namespace sign {
+
+constexpr std::int64_t bytes(std::int64_t numbers) {
+  constexpr std::int64_t kBlock = 512;
+  return (numbers + kBlock - 1) / kBlock * (4 + kBlock / 8);
+}
+void encode(std::span<float> values, std::byte* code, const CodeKey& key);
+void decode_add(const std::byte* code, std::span<float> values, const CodeKey& key);
+
+}  // namespace sign
 
 }  // namespace stormo::codec

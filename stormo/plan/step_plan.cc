@@ -139,8 +139,7 @@ bool has_centre(const StepPlan& p) {
 bool has_servers(const StepPlan& p) { return is_remote(p) || has_centre(p); }
 
 bool keeps_residuals(const StepPlan& p) {
-  return std::ranges::any_of(p.actions,
-                             [](const Action& a) { return row_of(a.codec).error_feedback; });
+  return std::ranges::any_of(p.actions, [](const Action& a) { return row_of(a.codec).encodes(); });
 }
 
 std::string_view to_string(AttentionForm form) {

@@ -85,7 +85,7 @@ bool has_centre(const StepPlan& p);
 /// makes workers wait for each other.
 bool has_servers(const StepPlan& p);
 
-/// Whether codecs keep what they lost from one step to the next.
+/// Whether codecs have state from one step to the next: what they lost, and what they draw from.
 bool keeps_residuals(const StepPlan& p);
 
 /// "all_gather 4-7 over shard async", "average 0-5 over dp every 8", as in the text form.

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 
 #include "tests/unit/comm/ranks.h"
 
@@ -12,7 +11,7 @@ namespace stormo::codec::upper {
 
 std::int64_t bytes(std::int64_t numbers) { return (numbers + 1) / 2 * 4; }
 
-void encode(std::span<float> values, std::byte* code) {
+void encode(std::span<float> values, std::byte* code, const CodeKey& /*key*/) {
   std::memset(code, 0, static_cast<std::size_t>(bytes(std::ssize(values))));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
@@ -23,7 +22,7 @@ void encode(std::span<float> values, std::byte* code) {
   }
 }
 
-void decode_add(const std::byte* code, std::span<float> values) {
+void decode_add(const std::byte* code, std::span<float> values, const CodeKey& /*key*/) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint16_t upper = 0;
     std::memcpy(&upper, code + 2 * i, 2);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <stormo/base/rng.h>
+
 namespace stormo::comm {
 
 EncodedSum::EncodedSum(Communicator& world, const CodecRow& row, std::int64_t count)
@@ -68,16 +70,25 @@ std::int64_t EncodedSum::numbers_of(int part) const {
   return std::clamp<std::int64_t>(count_ - parts_.numbers * part, 0, parts_.numbers);
 }
 
+CodeKey EncodedSum::key(int part, int sender) const {
+  const bool linear = row_.sums == CodecSums::kLinear;
+  const auto [low, high, x, y] = philox4x32(
+      {static_cast<std::uint32_t>(sums_), static_cast<std::uint32_t>(sums_ >> 32),
+       static_cast<std::uint32_t>(part), linear ? 0 : static_cast<std::uint32_t>(sender)},
+      {static_cast<std::uint32_t>(count_), static_cast<std::uint32_t>(count_ >> 32)});
+  return {.seed = low | std::uint64_t{high} << 32};
+}
+
 // Leaves in `values` what comes with the next sum.
-void EncodedSum::encode(std::span<float> values, std::byte* code) const {
-  row_.encode(values, code);
+void EncodedSum::encode(std::span<float> values, std::byte* code, const CodeKey& key) const {
+  row_.encode(values, code, key);
   if (!row_.error_feedback) std::ranges::fill(values, 0.0f);
 }
 
 void EncodedSum::encode_terms(const float* values) {
   for (int r = 0; r < world_.size(); ++r) {
     for (float& v : term(r)) v += *values++;
-    encode(term(r), code(r));
+    encode(term(r), code(r), key(r, world_.rank()));
   }
 }
 
@@ -85,7 +96,7 @@ void EncodedSum::decode_all(float* values) {
   for (int r = 0; r < world_.size(); ++r) {
     const std::span part(values, static_cast<std::size_t>(numbers_of(r)));
     std::ranges::fill(part, 0.0f);
-    row_.decode_add(code(r), part);
+    row_.decode_add(code(r), part, key(r, world_.size()));
     values += part.size();
   }
 }
@@ -93,8 +104,10 @@ void EncodedSum::decode_all(float* values) {
 Status EncodedSum::perform(const Request& request, const Perform& perform) {
   STORMO_RETURN_IF_ERROR(check(request));
   encode_terms(static_cast<const float*>(request.in.front().data));
-  return row_.sums == CodecSums::kLinear ? sum_codes(request, perform)
-                                         : send_to_owners(request, perform);
+  STORMO_RETURN_IF_ERROR(row_.sums == CodecSums::kLinear ? sum_codes(request, perform)
+                                                         : send_to_owners(request, perform));
+  ++sums_;
+  return {};
 }
 
 Status EncodedSum::sum_codes(const Request& request, const Perform& perform) {
@@ -111,7 +124,7 @@ Status EncodedSum::sum_codes(const Request& request, const Perform& perform) {
   }
   const std::span part(out, static_cast<std::size_t>(request.out.front().count));
   std::ranges::fill(part, 0.0f);
-  row_.decode_add(received_.get(), part);
+  row_.decode_add(received_.get(), part, key(world_.rank(), world_.rank()));
   return {};
 }
 
@@ -121,7 +134,7 @@ Status EncodedSum::send_to_owners(const Request& request, const Perform& perform
   STORMO_RETURN_IF_ERROR(
       perform({.kind = OperationKind::kAllToAll, .in = {&terms, 1}, .out = {&own_terms, 1}}));
   for (int r = 0; r < world_.size(); ++r) {
-    row_.decode_add(received_.get() + parts_.bytes * r, sum());
+    row_.decode_add(received_.get() + parts_.bytes * r, sum(), key(world_.rank(), r));
   }
   auto* const out = static_cast<float*>(request.out.front().data);
   if (request.kind == OperationKind::kReduceScatter) {
@@ -129,7 +142,7 @@ Status EncodedSum::send_to_owners(const Request& request, const Perform& perform
     std::ranges::fill(sum(), 0.0f);
     return {};
   }
-  encode(sum(), received_.get());
+  encode(sum(), received_.get(), key(world_.rank(), world_.size()));
   const Buffer own{received_.get(), parts_.bytes, DType::kUInt8};
   STORMO_RETURN_IF_ERROR(
       perform({.kind = OperationKind::kAllGather, .in = {&own, 1}, .out = {&terms, 1}}));

@@ -44,6 +44,12 @@ class EncodedSum {
 
   std::int64_t count() const { return count_; }
   int ranks() const { return world_.size(); }
+  /// How many there were. What is drawn at random depends on it, so another object goes on with it
+  /// bit for bit.
+  std::uint64_t sums() const { return sums_; }
+  void set_sums(std::uint64_t sums) { sums_ = sums; }
+  /// Whether something is kept from sum to sum.
+  bool has_error_feedback() const { return row_.error_feedback; }
   /// What was lost, in ranks() + 1 rows: of this rank's numbers by the rank that adds them up, then
   /// of the sums that this rank owns.
   std::span<float> residual() { return residual_; }
@@ -57,7 +63,10 @@ class EncodedSum {
   std::span<float> sum();
   std::int64_t numbers_of(int part) const;
   void encode_terms(const float* values);
-  void encode(std::span<float> values, std::byte* code) const;
+  void encode(std::span<float> values, std::byte* code, const CodeKey& key) const;
+  /// Of the code of a part: the term of rank `sender`, or where that is ranks() its sum. Linear
+  /// codes, which are added up, have one key.
+  CodeKey key(int part, int sender) const;
   std::byte* code(int part) { return sent_.get() + parts_.bytes * part; }
   void decode_all(float* values);
 
@@ -65,6 +74,7 @@ class EncodedSum {
   const CodecRow& row_;
   std::int64_t count_;
   EncodedParts parts_;
+  std::uint64_t sums_ = 0;
   std::vector<float> residual_;  // a term of each part, then a sum
   using Bytes = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
   Bytes allocate();

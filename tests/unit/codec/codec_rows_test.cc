@@ -40,7 +40,7 @@ TEST_P(CodecRows, WritesTheBytesThatItSays) {
     for (const std::byte filled : {std::byte{0}, std::byte{0xff}}) {
       std::vector<std::byte> code(static_cast<std::size_t>(bytes) + 64, filled);
       std::vector<float> values = random_values(count, 1);
-      GetParam()->encode(values, code.data());
+      GetParam()->encode(values, code.data(), {});
       EXPECT_TRUE(
           std::all_of(code.begin() + bytes, code.end(), [&](std::byte b) { return b == filled; }));
       code.resize(static_cast<std::size_t>(bytes));
@@ -75,11 +75,62 @@ TEST_P(CodecRows, WithErrorFeedbackLosesLessThanThereIs) {
   }
 }
 
+// Without error feedback what one step loses does not come with the next, so it must cancel out:
+// the mean of what is drawn is within three standard errors.
+TEST_P(CodecRows, WithoutErrorFeedbackIsUnbiased) {
+  if (GetParam()->error_feedback) return;
+  constexpr std::size_t kCount = 700;
+  constexpr int kDraws = 400;
+  const std::vector<float> values = random_values(kCount, 2);
+  std::vector<double> mean(kCount), square_sum(kCount);
+  double sums = 0, squares_of_sums = 0, largest = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    const auto seed = philox4x32({static_cast<std::uint32_t>(draw)}, {7});
+    const Coded c = coded(*GetParam(), values, {.seed = seed[0] | std::uint64_t{seed[1]} << 32});
+    double sum = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const double error = c.decoded[i] - values[i];
+      largest = std::max(largest, std::fabs(error));
+      mean[i] += error / kDraws;
+      square_sum[i] += error * error / kDraws;
+      sum += error;
+    }
+    sums += sum / kDraws;
+    squares_of_sums += sum * sum / kDraws;
+  }
+  // one more draw, the worst, as what is rare may not have come
+  const auto in_standard_errors = [&](double m, double mean_square) {
+    const double variance = mean_square - m * m + largest * largest / kDraws;
+    return std::fabs(m) / std::sqrt(variance / kDraws);
+  };
+  // of independent numbers 1.9 are expected beyond
+  std::size_t beyond = 0;
+  double variance = 0;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    if (in_standard_errors(mean[i], square_sum[i]) > 3) ++beyond;
+    variance += square_sum[i] - mean[i] * mean[i];
+  }
+  EXPECT_LE(beyond, 7u);
+  EXPECT_LT(in_standard_errors(sums, squares_of_sums), 3);
+  EXPECT_NEAR((squares_of_sums - sums * sums) / variance, 1, 0.25) << "neighbours are correlated";
+}
+
+TEST_P(CodecRows, WithOneSeedHasOneCode) {
+  const std::vector<float> values = random_values(1000, 1);
+  EXPECT_EQ(coded(*GetParam(), values, {.seed = 5}).code,
+            coded(*GetParam(), values, {.seed = 5}).code);
+  if (GetParam()->error_feedback) return;
+  for (const std::uint64_t other : {std::uint64_t{6}, std::uint64_t{5} << 32}) {
+    EXPECT_NE(coded(*GetParam(), values, {.seed = 5}).code,
+              coded(*GetParam(), values, {.seed = other}).code);
+  }
+}
+
 TEST_P(CodecRows, DecodingAddsToWhatIsThere) {
   for (const std::size_t count : kSizes) {
     const Coded c = coded(*GetParam(), random_values(count, 1));
     std::vector<float> twice = c.decoded;
-    GetParam()->decode_add(c.code.data(), twice);
+    GetParam()->decode_add(c.code.data(), twice, {});
     for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(twice[i], 2 * c.decoded[i]);
   }
 }

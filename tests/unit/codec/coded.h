@@ -15,13 +15,13 @@ struct Coded {
 };
 
 /// One message in a codec that encodes.
-inline Coded coded(const CodecRow& row, const std::vector<float>& values) {
+inline Coded coded(const CodecRow& row, const std::vector<float>& values, const CodeKey& key = {}) {
   const auto bytes = row.bytes(static_cast<std::int64_t>(values.size()));
   Coded out{.code = std::vector<std::byte>(static_cast<std::size_t>(bytes)),
             .decoded = std::vector<float>(values.size()),
             .lost = values};
-  row.encode(out.lost, out.code.data());
-  row.decode_add(out.code.data(), out.decoded);
+  row.encode(out.lost, out.code.data(), key);
+  row.decode_add(out.code.data(), out.decoded, key);
   return out;
 }
 

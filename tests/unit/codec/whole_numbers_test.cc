@@ -71,7 +71,21 @@ TEST_P(WholeNumbers, ABlockThatIsNotFiniteBecomesNotANumberAndKeepsNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Nearest, WholeNumbers, testing::Values(Rounded{Codec::kInt8, 127}),
+// Each of the two neighbours, the nearer one more often.
+TEST(DrawnNumbers, AreOneOfTheTwoNearest) {
+  for (const auto& [codec, most] : {Rounded{Codec::kTernGrad, 1}, Rounded{Codec::kQsgd, 7}}) {
+    const std::vector<float> values = random_values(5 * kBlock - 3, 1);
+    for (const std::uint64_t seed : {1u, 2u, 3u}) {
+      const Coded c = coded(row_of(codec), values, {.seed = seed});
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        EXPECT_LE(std::fabs(c.lost[i]), 1.001f / static_cast<float>(most)) << values[i];
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nearest, WholeNumbers,
+                         testing::Values(Rounded{Codec::kInt8, 127}, Rounded{Codec::kInt4, 7}),
                          [](const auto& test) {
                            return std::string(row_of(test.param.codec).word);
                          });

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "stormo/base/rng.h"
@@ -15,7 +16,7 @@
 namespace stormo::comm {
 namespace {
 
-void decode_floats(const std::byte* code, std::span<float> values) {
+void decode_floats(const std::byte* code, std::span<float> values, const CodeKey&) {
   for (float& v : values) {
     float decoded = 0;
     std::memcpy(&decoded, std::exchange(code, code + sizeof(float)), sizeof(float));
@@ -28,30 +29,30 @@ constexpr CodecRow kExact = {.word = "exact",
                              .sums = CodecSums::kPerMessage,
                              .bytes = [](std::int64_t numbers) { return 4 * numbers; },
                              .encode =
-                                 [](std::span<float> values, std::byte* code) {
+                                 [](std::span<float> values, std::byte* code, const CodeKey&) {
                                    std::memcpy(code, values.data(), values.size_bytes());
                                    std::ranges::fill(values, 0.0f);
                                  },
                              .decode_add = decode_floats};
 
 /// Whole numbers from -128 to 127, in a byte each.
-constexpr CodecRow kWhole = {.word = "whole",
-                             .sums = CodecSums::kPerMessage,
-                             .error_feedback = true,
-                             .bytes = [](std::int64_t numbers) { return (numbers + 3) / 4 * 4; },
-                             .encode =
-                                 [](std::span<float> values, std::byte* code) {
-                                   for (float& v : values) {
-                                     const float whole = std::nearbyint(v);
-                                     *code++ =
-                                         static_cast<std::byte>(static_cast<std::int8_t>(whole));
-                                     v -= whole;
-                                   }
-                                 },
-                             .decode_add =
-                                 [](const std::byte* code, std::span<float> values) {
-                                   for (float& v : values) v += static_cast<std::int8_t>(*code++);
-                                 }};
+constexpr CodecRow kWhole = {
+    .word = "whole",
+    .sums = CodecSums::kPerMessage,
+    .error_feedback = true,
+    .bytes = [](std::int64_t numbers) { return (numbers + 3) / 4 * 4; },
+    .encode =
+        [](std::span<float> values, std::byte* code, const CodeKey&) {
+          for (float& v : values) {
+            const float whole = std::nearbyint(v);
+            *code++ = static_cast<std::byte>(static_cast<std::int8_t>(whole));
+            v -= whole;
+          }
+        },
+    .decode_add =
+        [](const std::byte* code, std::span<float> values, const CodeKey&) {
+          for (float& v : values) v += static_cast<std::int8_t>(*code++);
+        }};
 
 /// Whole numbers that are added up as they travel.
 constexpr CodecRow kWholeSums = {.word = "whole sums",
@@ -59,7 +60,7 @@ constexpr CodecRow kWholeSums = {.word = "whole sums",
                                  .error_feedback = true,
                                  .bytes = [](std::int64_t numbers) { return 4 * numbers; },
                                  .encode =
-                                     [](std::span<float> values, std::byte* code) {
+                                     [](std::span<float> values, std::byte* code, const CodeKey&) {
                                        for (float& v : values) {
                                          const float whole = std::nearbyint(v);
                                          std::memcpy(std::exchange(code, code + sizeof(float)),
@@ -252,6 +253,56 @@ TEST(EncodedSum, WithoutErrorFeedbackNothingIsKept) {
   for (const Step& step : steps_of(kForgets, {3}, 61, 3)) {
     EXPECT_EQ(step.kept, std::vector<double>(61));
     EXPECT_EQ(step.out[1], step.out[0]);
+  }
+}
+
+// What ranks draw is another thing on each of them, in each part, and in each sum; but another run
+// draws it again.
+TEST(EncodedSum, WhatIsDrawnDependsOnRankPartAndSumAlone) {
+  std::mutex mutex;
+  static std::mutex* lock_of_seeds = nullptr;
+  static std::multiset<std::uint64_t>* drawn = nullptr;
+  constexpr CodecRow kSeeds = {
+      .word = "seeds",
+      .sums = CodecSums::kPerMessage,
+      .bytes = kExact.bytes,
+      .encode =
+          [](std::span<float> values, std::byte* code, const CodeKey& key) {
+            const std::lock_guard lock(*lock_of_seeds);
+            drawn->insert(key.seed);
+            kExact.encode(values, code, key);
+          },
+      .decode_add = kExact.decode_add};
+  lock_of_seeds = &mutex;
+  std::vector<std::multiset<std::uint64_t>> runs(2);
+  for (auto& run : runs) {
+    drawn = &run;
+    steps_of(kSeeds, {3}, 61, 4);
+    // in each sum each of 3 ranks encodes 3 terms, and a sum
+    EXPECT_EQ(run.size(), 4u * 3 * 4);
+    EXPECT_EQ(std::set<std::uint64_t>(run.begin(), run.end()).size(), run.size());
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+}
+
+TEST(EncodedSum, AnotherOneGoesOnBitForBit) {
+  for (const Codec codec : {Codec::kQsgd, Codec::kTernGrad}) {
+    on_ranks(3, [&](Communicator& c) {
+      EncodedSum first(c, row_of(codec), 500), second(c, row_of(codec), 500);
+      std::vector<std::vector<float>> whole;
+      for (int step = 0; step < 4; ++step) {
+        if (step == 2) second.set_sums(first.sums());
+        for (EncodedSum* sum : {&first, &second}) {
+          if (sum == &second && step < 2) continue;
+          std::vector<float>& values = whole.emplace_back(numbers(c.rank(), step, 500));
+          const Buffer buffer = values;
+          EXPECT_OK(
+              c.run(request(OperationKind::kAllReduce, buffer, buffer, *sum), Deadline::never()));
+        }
+      }
+      EXPECT_EQ(whole[2], whole[3]);
+      EXPECT_EQ(whole[4], whole[5]);
+    });
   }
 }
 

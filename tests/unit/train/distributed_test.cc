@@ -379,7 +379,7 @@ TEST_F(DistributedTrainer, ComparingReplicasChangesNothingAndFindsNothing) {
   trainings.push_back(joined(replicated, {"precision=bfloat16"}));
   trainings = each_with(trainings, {"batch=10", "adamw=1", "deterministic=1"});
   const std::size_t repeatable = trainings.size();
-  for (const char* codec : {"bfloat16", "int8"}) {
+  for (const char* codec : {"bfloat16", "int8", "sign", "qsgd"}) {
     trainings.push_back(joined(replicated, {std::string("compression=") + codec, "batch=10"}));
   }
   const auto without = train_each({4, 2}, trainings);
@@ -449,12 +449,14 @@ TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithTheScaleThatWasSaved) {
   }
 }
 
-// What a codec that encodes has lost is part of a checkpoint.
+// What a codec has lost, and where it stands in what it draws, is part of a checkpoint.
 TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithWhatACodecHasLost) {
   for (const Words& strategy : {Words{"strategy=ddp", "parameters=replicated", "bucket_bytes=400"},
                                 {"model=mlp", "strategy=fsdp", "parameters=sharded", "stage=2"}}) {
-    const Words arguments = joined(strategy, {"compression=int8", "checkpoint=1"});
-    expect_goes_on(arguments, train(2, arguments));
+    for (const std::string codec : {"int8", "sign", "qsgd"}) {
+      const Words arguments = joined(strategy, {"compression=" + codec, "checkpoint=1"});
+      expect_goes_on(arguments, train(2, arguments));
+    }
   }
 }
 

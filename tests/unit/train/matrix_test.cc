@@ -77,7 +77,7 @@ TEST_F(Matrix, EveryStrategyHasTheLossesOfOneProcess) {
 }
 
 // Gradients that are rounded on their way change the losses by as little; where nothing travels
-// between ranks, nothing is rounded.
+// between ranks, nothing is rounded. Codecs that leave less of them need more steps than these.
 TEST_F(Matrix, FewerBitsBetweenRanks) {
   const Words own = {"strategy=ddp", "parameters=replicated"};
   const RankFile wide = train(2, training("mlp", own));
@@ -90,6 +90,7 @@ TEST_F(Matrix, FewerBitsBetweenRanks) {
   const std::vector<Case> cases = {
       {"ddp", "replicated", "bfloat16", 0.01},  {"ddp", "replicated", "float16", 0.01},
       {"ddp", "replicated", "int8", 0.03},      {"fsdp", "sharded", "int8", 0.03},
+      {"ddp", "replicated", "int4", 0.3},       {"fsdp", "sharded", "qsgd", 0.3},
       {"ddp", "host_shared", "bfloat16", 0.01}, {"fsdp", "sharded", "bfloat16", 0.01}};
   std::vector<Words> trainings;
   for (const Case& c : cases) {
