@@ -1,6 +1,7 @@
 #include <stormo/codec/codec.h>
 
 #include <array>
+#include <charconv>
 
 #include <stormo/codec/kernels.h>
 
@@ -45,6 +46,30 @@ constexpr std::array kCodecRows = {
              .bytes = codec::whole_numbers::bytes<4>,
              .encode = codec::whole_numbers::encode_drawn4,
              .decode_add = codec::whole_numbers::decode_add4},
+    CodecRow{.codec = Codec::kTopK,
+             .word = "top_k",
+             .sums = CodecSums::kPerMessage,
+             .error_feedback = true,
+             .has_density = true,
+             .bytes = codec::top_k::bytes,
+             .encode = codec::top_k::encode,
+             .decode_add = codec::top_k::decode_add},
+    CodecRow{.codec = Codec::kThreshold,
+             .word = "threshold",
+             .sums = CodecSums::kPerMessage,
+             .error_feedback = true,
+             .has_density = true,
+             .bytes = codec::threshold::bytes,
+             .encode = codec::threshold::encode,
+             .decode_add = codec::threshold::decode_add},
+    CodecRow{.codec = Codec::kRandomK,
+             .word = "random_k",
+             .sums = CodecSums::kLinear,
+             .error_feedback = true,
+             .has_density = true,
+             .bytes = codec::random_k::bytes,
+             .encode = codec::random_k::encode,
+             .decode_add = codec::random_k::decode_add},
 };
 
 constexpr bool codecs_in_order() {
@@ -64,7 +89,14 @@ const CodecRow& row_of(Codec codec) { return kCodecRows[codec.kind]; }
 
 std::string_view to_string(Codec::Kind codec) { return row_of(codec).word; }
 
-std::string to_string(Codec codec) { return std::string(row_of(codec).word); }
+std::string to_string(Codec codec) {
+  std::string out(row_of(codec).word);
+  if (!row_of(codec).has_density) return out;
+  std::array<char, 32> shortest{};
+  const auto [end, error] =
+      std::to_chars(shortest.data(), shortest.data() + shortest.size(), codec.density);
+  return out + ":" + std::string(shortest.data(), end);
+}
 
 std::vector<std::string_view> codec_names() {
   std::vector<std::string_view> out;
@@ -72,9 +104,9 @@ std::vector<std::string_view> codec_names() {
   return out;
 }
 
-EncodedParts encoded_parts(const CodecRow& row, std::int64_t numbers, int ranks) {
+EncodedParts encoded_parts(const CodecRow& row, double density, std::int64_t numbers, int ranks) {
   const std::int64_t each = (numbers + ranks - 1) / ranks;
-  return {.numbers = each, .bytes = row.bytes(each)};
+  return {.numbers = each, .bytes = row.bytes(each, density)};
 }
 
 DType type_summed(Codec codec, DType own) {

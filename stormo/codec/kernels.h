@@ -20,7 +20,7 @@ namespace stormo::codec {
 namespace whole_numbers {
 
 template <int kBits>
-constexpr std::int64_t bytes(std::int64_t numbers) {
+constexpr std::int64_t bytes(std::int64_t numbers, double /*density*/) {
   constexpr std::int64_t kBlock = 256;
   return (numbers + kBlock - 1) / kBlock * (4 + kBlock * kBits / 8);
 }
@@ -45,7 +45,7 @@ void decode_add2(const std::byte* code, std::span<float> values, const CodeKey& 
 /// (this scale).
 namespace sign {
 
-constexpr std::int64_t bytes(std::int64_t numbers) {
+constexpr std::int64_t bytes(std::int64_t numbers, double /*density*/) {
   constexpr std::int64_t kBlock = 512;
   return (numbers + kBlock - 1) / kBlock * (4 + kBlock / 8);
 }
@@ -53,5 +53,49 @@ void encode(std::span<float> values, std::byte* code, const CodeKey& key);
 void decode_add(const std::byte* code, std::span<float> values, const CodeKey& key);
 
 }  // namespace sign
+
+/// How many of so many numbers travel: their share, rounded, but at least one.
+std::int64_t kept_of(std::int64_t numbers, double density);
+
+/// The largest numbers of a message, as float32 in the order of their places; of equal ones the
+/// first. Behind them the places: one bit for each number or an index for each that travels,
+/// whichever is less. Numbers that are not finite are larger than all others.
+///
+/// Papers: A. F. Aji and K. Heafield, "Sparse communication for distributed gradient descent",
+/// EMNLP 2017; S. U. Stich et al., "Sparsified SGD with memory", NeurIPS 2018.
+namespace top_k {
+
+std::int64_t bytes(std::int64_t numbers, double density);
+void encode(std::span<float> values, std::byte* code, const CodeKey& key);
+void decode_add(const std::byte* code, std::span<float> values, const CodeKey& key);
+
+}  // namespace top_k
+
+/// Numbers from a magnitude on that about as many have as shall travel, estimated from a sample,
+/// and the index of each. Where more have it, those that come first from a place that is drawn;
+/// where fewer, the code has room left. Faster than top_k, which counts all numbers three times.
+///
+/// Papers: N. Strom, "Scalable distributed DNN training using commodity GPU cloud computing",
+/// Interspeech 2015; Y. Lin et al., "Deep gradient compression", ICLR 2018 (the sample).
+namespace threshold {
+
+std::int64_t bytes(std::int64_t numbers, double density);
+void encode(std::span<float> values, std::byte* code, const CodeKey& key);
+void decode_add(const std::byte* code, std::span<float> values, const CodeKey& key);
+
+}  // namespace threshold
+
+/// One number of each of so many stretches of equal length, at a place drawn from the seed: with
+/// the same seed those of all ranks are of the same places, so that codes can be added up. A
+/// message with a number that is not finite becomes one of NaN, and nothing of it is kept.
+///
+/// Paper: S. U. Stich et al., as above.
+namespace random_k {
+
+std::int64_t bytes(std::int64_t numbers, double density);
+void encode(std::span<float> values, std::byte* code, const CodeKey& key);
+void decode_add(const std::byte* code, std::span<float> values, const CodeKey& key);
+
+}  // namespace random_k
 
 }  // namespace stormo::codec

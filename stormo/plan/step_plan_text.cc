@@ -316,6 +316,10 @@ Action read_action(TextReader& in, const StepPlan& plan) {
   if (row.reduces && in.accept("codec")) {
     a.codec = read_enum<Codec::Kind>(in, "a codec",
                                      codec_rows() | std::views::transform(&CodecRow::codec));
+    if (row_of(a.codec).has_density) {
+      in.expect(":");
+      a.codec.density = in.real("a density");
+    }
   }
   if (row.reduces && in.accept("by")) a.algorithm = in.word("an algorithm");
   if (in.accept("every")) a.every = in.small_integer("a number of steps", 1, kMaxPeriod);

@@ -9,10 +9,10 @@
 
 namespace stormo::codec::upper {
 
-std::int64_t bytes(std::int64_t numbers) { return (numbers + 1) / 2 * 4; }
+std::int64_t bytes(std::int64_t numbers, double /*density*/) { return (numbers + 1) / 2 * 4; }
 
 void encode(std::span<float> values, std::byte* code, const CodeKey& /*key*/) {
-  std::memset(code, 0, static_cast<std::size_t>(bytes(std::ssize(values))));
+  std::memset(code, 0, static_cast<std::size_t>(bytes(std::ssize(values), 1)));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
     const auto upper = static_cast<std::uint16_t>(bits >> 16);

@@ -121,8 +121,8 @@ class MemoryWalk {
     if (!codec.encodes() || ranks == 1) return bytes;
     const bool of_part =
         in_parts_ && row_of(reduction.kind).places(Value::kGradients, Placement::kReplicate);
-    const EncodedParts parts =
-        encoded_parts(codec, elements(group) / (of_part ? shards_ : 1), ranks);
+    const EncodedParts parts = encoded_parts(codec, reduction.codec.density,
+                                             elements(group) / (of_part ? shards_ : 1), ranks);
     return bytes + parts.numbers * (ranks + 1) * bytes_of(DType::kFloat32) +
            2 * ranks * parts.bytes;
   }

@@ -48,7 +48,8 @@ std::vector<Collective> sent_as(const Collective& request, int ranks) {
                .root = request.root};
   const CodecRow& codec = row_of(request.codec);
   if (codec.encodes()) {
-    const std::int64_t bytes = ranks * encoded_parts(codec, request.elements, ranks).bytes;
+    const std::int64_t bytes =
+        ranks * encoded_parts(codec, request.codec.density, request.elements, ranks).bytes;
     if (codec.sums == CodecSums::kLinear) {
       c.elements = bytes / static_cast<std::int64_t>(size_of(c.dtype));
       return {c};

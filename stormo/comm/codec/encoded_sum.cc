@@ -8,11 +8,12 @@
 
 namespace stormo::comm {
 
-EncodedSum::EncodedSum(Communicator& world, const CodecRow& row, std::int64_t count)
+EncodedSum::EncodedSum(Communicator& world, const CodecRow& row, std::int64_t count, double density)
     : world_(world),
       row_(row),
       count_(count),
-      parts_(encoded_parts(row, count, world.size())),
+      density_(density),
+      parts_(encoded_parts(row, density, count, world.size())),
       residual_(static_cast<std::size_t>(parts_.numbers * (world.size() + 1))),
       sent_(allocate()),
       received_(allocate()) {}
@@ -76,7 +77,7 @@ CodeKey EncodedSum::key(int part, int sender) const {
       {static_cast<std::uint32_t>(sums_), static_cast<std::uint32_t>(sums_ >> 32),
        static_cast<std::uint32_t>(part), linear ? 0 : static_cast<std::uint32_t>(sender)},
       {static_cast<std::uint32_t>(count_), static_cast<std::uint32_t>(count_ >> 32)});
-  return {.seed = low | std::uint64_t{high} << 32};
+  return {.seed = low | std::uint64_t{high} << 32, .density = density_};
 }
 
 // Leaves in `values` what comes with the next sum.

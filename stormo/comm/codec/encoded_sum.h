@@ -32,8 +32,10 @@ namespace stormo::comm {
 /// bytes of memory for what was lost, and twice the code.
 class EncodedSum {
  public:
-  /// `row`: of a codec that encodes; `count`: numbers of a whole. `world` and `row` are borrowed.
-  EncodedSum(Communicator& world, const CodecRow& row, std::int64_t count);
+  /// `row`: of a codec that encodes; `count`: numbers of a whole; `density`: of codecs that have
+  /// one. `world` and `row` are borrowed.
+  EncodedSum(Communicator& world, const CodecRow& row, std::int64_t count,
+             double density = Codec().density);
   EncodedSum(const EncodedSum&) = delete;
 
   /// For engines: does what a request with this object in Request::encoding asks for, in operations
@@ -73,6 +75,7 @@ class EncodedSum {
   Communicator& world_;
   const CodecRow& row_;
   std::int64_t count_;
+  double density_;
   EncodedParts parts_;
   std::uint64_t sums_ = 0;
   std::vector<float> residual_;  // a term of each part, then a sum

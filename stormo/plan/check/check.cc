@@ -171,6 +171,9 @@ Status check_codec(const StepPlan& p, const Action& a) {
     return bad("adds up no gradients, and has neither codec nor algorithm");
   }
   STORMO_RETURN_IF_ERROR(check_types(p, a));
+  if (row_of(a.codec).has_density && !(a.codec.density > 0 && a.codec.density <= 1)) {
+    return bad("has codec ", to_string(a.codec), ", whose density must be above 0 and at most 1");
+  }
   if (!row_of(a.codec).encodes()) return {};
   if (p.mesh.find(kTensorAxis) >= 0) {
     return bad("rounds in codec ", to_string(a.codec),

@@ -77,6 +77,8 @@ std::vector<RecipeField> gradient_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.overlap; }},
       {"strategy.compression", "the codec of gradients on their way between ranks",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.kind; }, 0, 0, codec_names()},
+      {"strategy.density", "top_k, threshold, random_k: the share of the numbers that travels",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.density; }, 1e-9, 1},
       {"strategy.deterministic",
        "one order of additions: the bits depend on ranks and hosts, not on buckets or speed",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.deterministic; }},

@@ -57,6 +57,7 @@ constexpr Rule kRules[] = {
     {"strategy.kind", OnResume::kNamed},
     {"strategy.schedule", OnResume::kNamed},
     {"strategy.compression", OnResume::kNamed},
+    {"strategy.density", OnResume::kNamed},
     {"strategy.policy", OnResume::kNamed},
     {"strategy.bound", OnResume::kNamed},
     {"strategy.n", OnResume::kNamed},

@@ -19,6 +19,7 @@ struct Use {
   std::string_view key, choice_of, users;
 };
 constexpr Use kUses[] = {
+    {"strategy.density", "strategy.compression", "top_k threshold random_k"},
     {"strategy.bound", "strategy.policy", "ssp"},
     {"strategy.n", "strategy.policy", "n_softsync"},
     {"strategy.portions", "strategy.policy", "portions"},

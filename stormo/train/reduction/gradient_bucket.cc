@@ -60,7 +60,8 @@ GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParam
   flat_ = flat_tensor(world, count, tensor::scalar_type_of(sum_.dtype),
                       parameters_.front().tensor.device());
   if (row_of(sum_.codec).encodes()) {
-    encoded_ = std::make_unique<comm::EncodedSum>(world, row_of(sum_.codec), sum_.elements);
+    encoded_ = std::make_unique<comm::EncodedSum>(world, row_of(sum_.codec), sum_.elements,
+                                                  sum_.codec.density);
   }
   for (auto p = small; p != parameters_.end(); ++p) {
     views_.push_back(flat_.narrow(0, offset, p->tensor.numel()).view(p->tensor.sizes()));

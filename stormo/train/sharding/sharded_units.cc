@@ -245,7 +245,8 @@ comm::EncodedSum* ShardedUnits::encoding(const analysis::Collective& what,
   const std::string key = std::string(to_string(what.goal)) + "." + flat.parameters().front().name;
   std::unique_ptr<comm::EncodedSum>& sum = encodings_[key];
   if (sum == nullptr) {
-    sum = std::make_unique<comm::EncodedSum>(ranks, row_of(what.codec), what.elements);
+    sum = std::make_unique<comm::EncodedSum>(ranks, row_of(what.codec), what.elements,
+                                             what.codec.density);
     restore_residual(kept_, key, *sum);
   }
   return sum.get();

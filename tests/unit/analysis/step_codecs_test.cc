@@ -54,6 +54,26 @@ TEST(StepCodecs, ASumOfBlocksIsTwoCollectivesBehindWeightsAndFlags) {
   EXPECT_EQ(sent(replicas(Codec::kNone)).back(), "all_reduce " + std::to_string(4 * 1001));
 }
 
+// Of a part of 334 numbers 17 travel: behind the weights and the flags, with their places or added
+// up.
+TEST(StepCodecs, NumbersThatAreChosenAreFew) {
+  const std::vector<std::string> largest = sent(replicas({Codec::kTopK, 0.05}));
+  ASSERT_EQ(largest.size(), 4u);
+  EXPECT_EQ(largest[2], "all_to_all " + std::to_string(3 * 3 * (17 * 4 + 11 * 4)));
+  EXPECT_EQ(largest[3], "all_gather " + std::to_string(3 * (17 * 4 + 11 * 4)));
+  const std::vector<std::string> drawn = sent(replicas({Codec::kRandomK, 0.05}));
+  ASSERT_EQ(drawn.size(), 3u);
+  EXPECT_EQ(drawn[2], "all_reduce " + std::to_string(3 * 17 * 4));
+}
+
+TEST(StepCodecs, ADensityIsAShare) {
+  for (const double density : {0.0, -0.5, 1.5}) {
+    const StepPlan p = replicas({Codec::kTopK, density});
+    EXPECT_NE(verify(p).message().find("density must be above 0 and at most 1"), std::string::npos);
+  }
+  EXPECT_EQ(verify(replicas({Codec::kTopK, 1})).message(), "");
+}
+
 // Packed gradients, what was lost of three parts and of a sum, and two codes.
 TEST(StepCodecs, ACodecThatEncodesKeepsWhatItLost) {
   const auto kept = [](Codec codec) { return memory(replicas(codec), {}).between_steps.gradients; };

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stormo/codec/codec.h>
 #include <stormo/parallel/strategy/strategy.h>
 #include <stormo/schedule/builders.h>
 #include <unistd.h>
@@ -321,6 +322,28 @@ TEST(PlanCommand, PricesAStep) {
   EXPECT_FALSE(c["activations_known"]);
   EXPECT_THAT(run({"cost", "one_device", "--ranks", "1"}).out,
               HasSubstr("No rank sends anything."));
+}
+
+// A rank of two sends the code of the other's half, then of its own.
+TEST(PlanCommand, PricesEveryCodecToTheByte) {
+  const std::string plan = run({"show", "mirrored", "-n", "2", "--text"}).out;
+  const std::string reduction = "all_reduce 0-5 over dp";
+  ASSERT_THAT(plan, HasSubstr(reduction));
+  const auto sent = [&](Codec codec) {
+    std::string with = plan;
+    with.insert(with.find(reduction) + reduction.size(), " codec " + to_string(codec));
+    const TextFile file("codec", with);
+    const Outcome o = run({"cost", file.path(), "--hosts", "2", "--json"});
+    EXPECT_EQ(o.exit_code, kExitOk) << o.err;
+    return objects(o.out).at(0)["between_hosts_per_rank"].at(0).get<std::int64_t>();
+  };
+  constexpr std::int64_t kHalf = (784 * 512 + 512 * 512 + 512 * 10 + 1034) / 2;
+  for (const CodecRow& row : codec_rows()) {
+    if (row.sums != CodecSums::kPerMessage) continue;
+    const Codec codec(row.codec, 0.03);
+    EXPECT_EQ(sent(codec) - sent(Codec::kInt8),
+              2 * (row.bytes(kHalf, 0.03) - row_of(Codec::kInt8).bytes(kHalf, 1)));
+  }
 }
 
 TEST(PlanCommand, PricesAStepWithServers) {

@@ -16,7 +16,7 @@ struct Coded {
 
 /// One message in a codec that encodes.
 inline Coded coded(const CodecRow& row, const std::vector<float>& values, const CodeKey& key = {}) {
-  const auto bytes = row.bytes(static_cast<std::int64_t>(values.size()));
+  const auto bytes = row.bytes(static_cast<std::int64_t>(values.size()), key.density);
   Coded out{.code = std::vector<std::byte>(static_cast<std::size_t>(bytes)),
             .decoded = std::vector<float>(values.size()),
             .lost = values};

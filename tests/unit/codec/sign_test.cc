@@ -36,10 +36,13 @@ TEST(Sign, AddsUpLargeNumbersWithoutOverflow) {
 }
 
 TEST(Sign, IsAnEighthOfAByteAndAScale) {
-  EXPECT_EQ(row_of(Codec::kSign).bytes(1000 * kBlock), 1000 * (64 + 4));
-  EXPECT_EQ(row_of(Codec::kTernGrad).bytes(1000 * 256), 1000 * (64 + 4));
-  EXPECT_EQ(row_of(Codec::kInt4).bytes(1000 * 256), 1000 * (128 + 4));
-  EXPECT_EQ(row_of(Codec::kInt8).bytes(1000 * 256), 1000 * (256 + 4));
+  const auto bytes = [](Codec codec, std::int64_t numbers) {
+    return row_of(codec).bytes(numbers, codec.density);
+  };
+  EXPECT_EQ(bytes(Codec::kSign, 1000 * kBlock), 1000 * (64 + 4));
+  EXPECT_EQ(bytes(Codec::kTernGrad, 1000 * 256), 1000 * (64 + 4));
+  EXPECT_EQ(bytes(Codec::kInt4, 1000 * 256), 1000 * (128 + 4));
+  EXPECT_EQ(bytes(Codec::kInt8, 1000 * 256), 1000 * (256 + 4));
 }
 
 }  // namespace

@@ -269,7 +269,7 @@ TEST(PlanDocuments, SketchOnlyWhatDoesNotExist) {
     ++sketches;
     at = next;
   }
-  EXPECT_GT(sketches, 3u);
+  EXPECT_GT(sketches, 2u);
 }
 
 }  // namespace

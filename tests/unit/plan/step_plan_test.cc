@@ -108,6 +108,16 @@ TEST(StepPlan, AReductionMayHaveACodecAndAnAlgorithm) {
   EXPECT_EQ(parse_step_plan(to_text(p)).take_or_throw(), p);
 }
 
+TEST(StepPlan, ACodecMayHaveADensity) {
+  StepPlan p = sample();
+  p.actions[3].codec = {Codec::kTopK, 0.015};
+  EXPECT_EQ(to_text(p.actions[3]), "all_reduce 2-2 over dp,shard codec top_k:0.015");
+  EXPECT_EQ(parse_step_plan(to_text(p)).take_or_throw(), p);
+  StepPlan other = p;
+  other.actions[3].codec.density = 0.02;
+  EXPECT_NE(hash(other), hash(p));
+}
+
 TEST(StepPlan, ErrorsNameLineColumnAndReason) {
   const auto message_of = [](const std::string& text) {
     return parse_step_plan(text).status().message();
@@ -147,6 +157,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "7:31: axis 'tp' is not in the mesh");
   EXPECT_THAT(message_of(state + "action 0: all_reduce 0-0 over dp codec zip"),
               testing::StartsWith("7:40: 'zip' is not a codec; there are none, bfloat16, float16"));
+  EXPECT_EQ(message_of(state + "action 0: all_reduce 0-0 over dp codec top_k"),
+            "7:45: expected ':'");
   EXPECT_EQ(message_of(state + "action 0: update 0-0 codec bfloat16"),
             "7:22: unexpected text before the end of the line");
 }

@@ -94,6 +94,14 @@ TEST(RecipeKeys, EachKeyOfStrategiesActsOrIsRefused) {
   }
 }
 
+TEST(RecipeKeys, ADensityIsOfCodecsThatSendAFewNumbers) {
+  EXPECT_THAT(wrong_keys({"density=0.1", "compression=int8"}),
+              ElementsAre(HasSubstr(
+                  "does not use strategy.density (of strategy.compression=top_k, threshold, "
+                  "random_k); leave it out")));
+  EXPECT_THAT(wrong_keys({"density=0.1", "compression=top_k"}), IsEmpty());
+}
+
 TEST(RecipeKeys, KeysOfOtherPoliciesAreRefused) {
   const std::string server = "strategy.kind=parameter_server";
   const auto refused = [](const std::string& key, const std::string& choice) {
