@@ -46,6 +46,9 @@ enum class ActionKind : std::uint8_t {
   /// Of those parameters of the range that the ranks of kTensorAxis do not split, where these have
   /// parts of the positions (StepPlan::sequence_parallel): from terms to their sum.
   kAllReduceUnsplit,
+  /// From this rank's gradients to its estimate of the mean over the ranks of `axes`, which it
+  /// makes of these gradients, those of the step before, and its neighbours' estimates.
+  kTrack,
   kFindUnused,  ///< finds parameters without gradient on all ranks; they are not updated
   // one copy for the ranks of `axes`, in their memory
   kShareGradients,   ///< a barrier, after which other ranks may read this rank's gradients
@@ -68,8 +71,9 @@ enum class ActionKind : std::uint8_t {
   /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
   /// this worker's values and the centre, which servers hold, move towards each other.
   kElasticAverage,
-  /// Of parameters that diverged over the ranks of `axes`: to their means with those of the two
-  /// neighbours on the ring of these ranks. The optimizer's state stays.
+  /// Of parameters that diverged over the ranks of `axes`: to weighted means with those of a rank's
+  /// neighbours (plan/mixing). The optimizer's state stays. An asynchronous one sends what it
+  /// finds, and its update begins with the means.
   kMix,
   // factors of the gradients
   kNorm,     ///< their 2-norm, added up over the ranks of `axes`
@@ -83,7 +87,7 @@ enum class ActionKind : std::uint8_t {
   /// has to stop.
   kAgree,
 };
-inline constexpr std::size_t kNumActionKinds = 34;  // checked where the rows are
+inline constexpr std::size_t kNumActionKinds = 35;  // checked where the rows are
 
 /// How the ranks of one mesh axis hold a value.
 enum class Placement : std::uint8_t {
@@ -146,6 +150,7 @@ enum class Value : std::uint8_t {
   kUnscaled,        ///< the factor of gradients that undoes the loss scale
   kClipped,         ///< the factor that makes their norm small enough
   kCommitted,       ///< that all ranks have the gradients
+  kMixed,           ///< parameters, with those of neighbours
   kUpdated,         ///< parameters and state after the optimizer's step
 };
 class Values {
@@ -227,6 +232,11 @@ struct ActionRow {
   constexpr bool outer_updates() const {
     return is({Value::kParameters, Placement::kReplicate, Placement::kReplicate});
   }
+  /// Whether it takes weighted means with neighbours: of parameters, or of estimates of gradients.
+  constexpr bool mixes() const {
+    return change && change->to == Placement::kDiverged && change->from != Placement::kRemote;
+  }
+  constexpr bool tracks() const { return mixes() && change->of == Value::kGradients; }
   constexpr bool places(Value of, Placement to) const {
     return change && change->of == of && change->to == to;
   }
@@ -256,7 +266,7 @@ struct Action {
   /// Of a reduction: the form in which gradients travel.
   Codec codec = Codec::kNone;
   /// Of a reduction: the builder of its schedule, such as "ring_all_reduce"; empty: the one that is
-  /// fastest for its size, ranks and hosts.
+  /// fastest for its size, ranks and hosts. Of what mixes: the topology, see mixing_of().
   std::string algorithm = {};
   bool operator==(const Action&) const = default;
 };

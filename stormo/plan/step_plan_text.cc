@@ -6,6 +6,7 @@
 #include <stormo/plan/limits.h>
 #include <stormo/plan/logical_shards.h>
 #include <stormo/plan/mesh_text.h>
+#include <stormo/plan/mixing/mixing.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/plan/text/text.h>
 
@@ -322,6 +323,7 @@ Action read_action(TextReader& in, const StepPlan& plan) {
     }
   }
   if (row.reduces && in.accept("by")) a.algorithm = in.word("an algorithm");
+  if (row.mixes() && in.accept("by")) a.algorithm = in.word("a topology", kMaxTopologyBytes);
   if (in.accept("every")) a.every = in.small_integer("a number of steps", 1, kMaxPeriod);
   in.expect_line_end();
   return a;

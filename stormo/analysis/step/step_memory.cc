@@ -21,6 +21,8 @@ using plan::Value;
 
 /// Of an outer optimizer, for each element: what the period began with, and a momentum.
 constexpr int kOuterNumbers = 2;
+/// Of gradients that are tracked: the estimate of their mean, and those of the step before.
+constexpr int kTrackedNumbers = 2;
 
 std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
@@ -99,14 +101,15 @@ class MemoryWalk {
       if (has_worker_copies(plan_) && !averages) now_.gradients += whole;  // their sums
       if (has_centre(plan_)) now_.parameters += whole;                     // what an exchange makes
       if (is_remote(plan_) && !averages) continue;  // servers have the optimizer's state
-      const int outer = has_outer_update() ? kOuterNumbers : 0;
-      now_.optimizer_state += divide_up(whole, state_parts) * (sizes_.optimizer_numbers + outer);
+      const int more = (has(&plan::ActionRow::outer_updates) ? kOuterNumbers : 0) +
+                       (has(&plan::ActionRow::tracks) ? kTrackedNumbers : 0);
+      now_.optimizer_state += divide_up(whole, state_parts) * (sizes_.optimizer_numbers + more);
     }
   }
 
-  bool has_outer_update() const {
+  bool has(bool (plan::ActionRow::*fact)() const) const {
     return std::ranges::any_of(plan_.actions,
-                               [](const Action& a) { return row_of(a.kind).outer_updates(); });
+                               [fact](const Action& a) { return (row_of(a.kind).*fact)(); });
   }
 
   /// Gradients of replicas that do not travel as they are get packed into a buffer that is kept. A

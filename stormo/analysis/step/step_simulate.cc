@@ -207,7 +207,8 @@ class TimeWalk {
   }
 
   Status send(const Action& a, const Crossing& c) {
-    row_of(a.kind).moves() ? move(a, c) : exchange(c);
+    const plan::ActionRow& row = row_of(a.kind);
+    row.moves() ? move(a, c) : row.mixes() ? mix(a, c) : exchange(c);
     return {};
   }
   double seconds_of(const Crossing::Message& m) const {
@@ -229,6 +230,23 @@ class TimeWalk {
       record(at(m.from), Lane::kCommunication, begin, end);
       ready.communication = end;
       arrivals[at(m.to)] = end;
+    }
+  }
+  /// A rank sends one message after the other, and waits for its neighbours only.
+  void mix(const Action& a, const Crossing& c) {
+    std::vector<double> done(ranks_.size());
+    for (const std::size_t r : concerned_) {
+      ranks_[r].communication = std::max(ranks_[r].compute, ranks_[r].communication);
+    }
+    for (const Crossing::Message& m : c.messages) {
+      double& now = ranks_[at(m.from)].communication;
+      const double end = now + seconds_of(m);
+      record(at(m.from), Lane::kCommunication, now, end);
+      now = end;
+      for (const Rank r : {m.from, m.to}) done[at(r)] = std::max(done[at(r)], end);
+    }
+    for (const std::size_t r : concerned_) {
+      a.asynchronous ? arrive(r, done[r]) : wait_until(r, done[r]);
     }
   }
   void wait_until(std::size_t rank, double time) {
@@ -375,8 +393,8 @@ class TimeWalk {
   std::vector<std::size_t> owner_;             // by parameter: its segment
   std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
   std::set<std::pair<int, int>> scattered_;    // ranges of parameters
-  std::array<std::pair<Value, Arrivals>, 2> under_way_ = {
-      {{Value::kParameters, {}}, {Value::kGradients, {}}}};
+  std::array<std::pair<Value, Arrivals>, 3> under_way_ = {
+      {{Value::kParameters, {}}, {Value::kGradients, {}}, {Value::kMixed, {}}}};
   std::size_t action_ = 0;
   int step_ = 0;
   int replica_ = 0;  // where actions are assigned, else 0

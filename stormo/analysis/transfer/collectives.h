@@ -73,7 +73,7 @@ struct Collective {
   /// Of frozen parameters that stay whole: only the first of these moves anything, and no step
   /// counts it.
   bool once = false;
-  /// An all_to_all of the two neighbours on the ring of these ranks, of so many elements to each.
+  /// Messages of so many elements from each rank to each of its neighbours (plan/mixing).
   bool of_neighbours = false;
   /// Of whole parameters or their gradients, by their numbers in the plan: those that are sent from
   /// where they lie, and those that are copied into one buffer. Averages of gradients have a flag

@@ -92,6 +92,7 @@ class Finder {
 
   /// A placement says by which collective it comes from another.
   void change(const plan::Change& c) {
+    if (row_.mixes()) return mix();
     if (c.of == Value::kGradients) {
       switch (c.to) {
         case Placement::kReplicate: return was_scattered() ? reduce_parts() : average_gradients();
@@ -101,7 +102,6 @@ class Finder {
         default: return;  // read in memory, or pushed
       }
     }
-    if (c.to == Placement::kDiverged && c.from == Placement::kDiverged) return mix();
     if (c.from == Placement::kRemote) give_pulled();
     if (c.to != Placement::kReplicate) return;
     if (c.from == Placement::kShard) return flat(GoalKind::kAllGather);
@@ -235,8 +235,8 @@ class Finder {
 
   void mix() {
     for (const auto& [dtype, count] : arrays()) {
-      Collective* const ring = add(count, dtype, a_.axes, GoalKind::kAllToAll);
-      if (ring != nullptr) ring->of_neighbours = true;
+      Collective* const sent = add(count, dtype, a_.axes, GoalKind::kAllToAll);
+      if (sent != nullptr) sent->of_neighbours = true;
     }
   }
 
@@ -466,12 +466,6 @@ const std::vector<Collective>& PlanRequests::of(const plan::Action& action) cons
   while (found != end && found->second.first != action) ++found;
   STORMO_CHECK(found != end, "an action of another plan");
   return found->second.second;
-}
-
-std::vector<int> ring_neighbours(int ranks, int index) {
-  if (ranks == 1) return {};
-  const int left = (index + ranks - 1) % ranks, right = (index + 1) % ranks;
-  return left == right ? std::vector<int>{right} : std::vector<int>{right, left};
 }
 
 }  // namespace stormo::analysis

@@ -48,8 +48,4 @@ class PlanRequests {
 /// How many ranks take part in a collective over these axes.
 int ranks_over(const plan::Mesh& mesh, const std::vector<std::string>& axes);
 
-/// The ranks beside rank `index` on a ring of so many: the right and the left one, one where there
-/// are two ranks, or none.
-std::vector<int> ring_neighbours(int ranks, int index);
-
 }  // namespace stormo::analysis

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/analysis/transfer/requests.h>
+#include <stormo/plan/mixing/mixing.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -31,9 +32,12 @@ Crossing move_of(const plan::StepPlan& plan, const Action& a, const StepSizes& s
   return out;
 }
 
-/// From each rank to its neighbours on the ring of its group what it mixes.
+/// From each rank to those of its group that mix its values with theirs, in the first round.
 Crossing mix_of(const plan::StepPlan& plan, std::size_t action) {
-  Crossing out{.axis = plan.actions[action].axes.front()};
+  const Action& a = plan.actions[action];
+  Crossing out{.axis = a.axes.front()};
+  const int ranks = ranks_over(plan.mesh, a.axes);
+  const plan::Mixing mixing = plan::mixing_of(a.algorithm, ranks).take_or_throw();
   std::map<std::pair<int, int>, std::int64_t> bytes_of;  // by stage and slice
   for (Rank r = 0; r < plan.mesh.size(); ++r) {
     const plan::Part slice = plan::slice_of(plan.mesh, r);
@@ -42,11 +46,11 @@ Crossing mix_of(const plan::StepPlan& plan, std::size_t action) {
       const plan::ModelShape model = model_of(plan.model, known->first.first, slice);
       for (const Collective& c : requests_of(plan, {model}, action, {})) known->second += c.bytes();
     }
-    const std::vector<Rank> ring = plan.mesh.group(r, out.axis);
-    const auto at = static_cast<int>(std::ranges::find(ring, r) - ring.begin());
-    for (const int other : ring_neighbours(static_cast<int>(ring.size()), at)) {
+    const std::vector<Rank> group = plan.mesh.group(r, out.axis);
+    const auto at = static_cast<Rank>(std::ranges::find(group, r) - group.begin());
+    for (const Rank other : senders_to(mixing.at(0), at)) {
       out.messages.push_back(
-          {.from = r, .to = ring[static_cast<std::size_t>(other)], .bytes = known->second});
+          {.from = group[static_cast<std::size_t>(other)], .to = r, .bytes = known->second});
     }
   }
   return out;
@@ -70,9 +74,9 @@ std::vector<Transfer> transfers_of(const plan::StepPlan& plan, std::size_t actio
     out.emplace_back(exchange_of(a, bytes));
   }
   if (row_of(a.kind).moves()) out.emplace_back(move_of(plan, a, sizes));
-  if (row_of(a.kind).is({Value::kParameters, Placement::kDiverged, Placement::kDiverged})) {
-    if (Crossing ring = mix_of(plan, action); !ring.messages.empty())
-      out.emplace_back(std::move(ring));
+  if (row_of(a.kind).mixes()) {
+    if (Crossing mixed = mix_of(plan, action); !mixed.messages.empty())
+      out.emplace_back(std::move(mixed));
   }
   for (Crossing& c : crossings_of(plan, a, sizes)) out.emplace_back(std::move(c));
   for (Collective& c : collectives_of(plan, action, sizes)) out.emplace_back(std::move(c));

@@ -27,6 +27,7 @@ namespace stormo::analysis {
 /// | release_gradients | the terms of a reduce_scatter                | no terms                    |
 /// | all_reduce_tied   | gradients: partial over the stages that read them | gradients: staged      |
 /// | all_reduce_unsplit | gradients of what is not split: partial over tp; not shard | gradients: split |
+/// | track             | gradients: partial, complete; parameters: diverged at rest | the same, once |
 /// | find_unused       | gradients: nowhere partial, but over stages  | unused gradients are none   |
 /// | share_gradients   | gradients: partial; optimizer state: shard   | gradients that others read  |
 /// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
@@ -36,6 +37,8 @@ namespace stormo::analysis {
 /// |                   | parameters: remote, and the copies updated   | no gradients                |
 /// | average_parameters | as average, but not remote                  | parameters: equal, diverged |
 /// | outer_update      | parameters: averaged, in the same steps      | parameters: equal, diverged |
+/// | mix               | parameters: diverged at rest, and updated    | parameters: diverged        |
+/// | mix async         | parameters: diverged at rest, not updated    | what their update begins with |
 /// | elastic_average   | parameters: diverged at rest; their gradients | parameters: diverged       |
 /// | norm              | gradients: final                             | norm                        |
 /// | unscale, clip     | norm                                         | a factor of the gradients   |

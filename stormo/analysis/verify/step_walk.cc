@@ -206,7 +206,7 @@ Status StepWalk::update(const Action& a) {
         p.weights[axis] = Placement::kShard;
       }
     }
-    p.has_gradients = false;
+    p.has_gradients = p.mixing = false;
     p.updated = true;
     return {};
   });

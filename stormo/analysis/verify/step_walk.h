@@ -39,6 +39,8 @@ class StepWalk {
     bool scattered = false;
     bool updated = false;
     bool averaged = false;
+    bool mixing = false;   // on its way, to the update
+    bool tracked = false;  // its gradients are an estimate of their mean
     bool outer_updated = false;
     bool exchanged = false;
     bool copy_updated = false;  // a worker's, of what is on servers
@@ -89,6 +91,8 @@ class StepWalk {
   Status place(const plan::Change& change, std::size_t axis, Parameter& p);
   Status pull(const plan::Action& a);
   Status change_diverged(const plan::Action& a);
+  Status mix(const plan::Action& a, Parameter& p) const;
+  Status track(const plan::Action& a);
   Status outer_update(const plan::Action& a);
   Status add_gradient(Parameter& p);
   Status gradients_complete(const plan::Action& a);

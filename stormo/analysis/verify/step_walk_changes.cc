@@ -84,6 +84,7 @@ Status StepWalk::has_terms(const Parameter& p, const std::vector<std::size_t>& a
 Status StepWalk::reduce(const Action& a) {
   const Placement to = row_of(a.kind).change->to;
   if (to == Placement::kRemote) return push(a);
+  if (to == Placement::kDiverged) return track(a);
   const bool of_stages = to == Placement::kStaged, of_whole = to == Placement::kSplit;
   if (of_whole && !plan_.sequence_parallel) {
     return bad("finds no ranks that have parts of the positions");
@@ -123,6 +124,24 @@ Status StepWalk::push(const Action& a) {
     p.has_gradients = false;
     p.updated = true;
     return {};
+  });
+}
+
+/// Each rank's own, which stay its own.
+Status StepWalk::track(const Action& a) {
+  if (plan_.clipped || plan_.scaled_loss) {
+    return bad("estimates the mean of gradients as they are, and the step scales or clips them");
+  }
+  STORMO_RETURN_IF_ERROR(gradients_complete(a));
+  const std::size_t axis = axes_of(a).front();
+  return each(a, [&](Parameter& p) -> Status {
+    if (!p.is_own(axis)) {
+      return bad(placed(p, "weights", (*p.at_rest)[axis], axis), " between steps");
+    }
+    if (p.updated) return bad("comes after the update of ", p.name());
+    STORMO_RETURN_IF_ERROR(final_gradients(p));
+    return std::exchange(p.tracked, true) ? bad("tracks the gradients of ", p.name(), " twice")
+                                          : Status();
   });
 }
 
@@ -229,16 +248,26 @@ Status StepWalk::change_diverged(const Action& a) {
       }
       return std::exchange(p.exchanged, true) ? bad("exchanges a second time") : Status();
     }
+    if (!averages) return mix(a, p);
     if (!(remote_ ? p.copy_updated : p.updated)) {
-      return bad(averages ? "averages " : "mixes ", p.name(), " before its update");
-    }
-    if (!averages) {
-      return p.averaged ? bad("mixes ", p.name(), ", which is averaged already") : Status();
+      return bad("averages ", p.name(), " before its update");
     }
     if (remote_) p.has_gradients = false;  // the servers have what the worker made of them
     return std::exchange(remote_ ? p.updated : p.averaged, true) ? bad("averages a second time")
                                                                  : Status();
   });
+}
+
+/// Behind the update, where nothing reads the values before the next step. What is asynchronous
+/// sends the values that it finds, and the update begins with the means.
+Status StepWalk::mix(const Action& a, Parameter& p) const {
+  if (p.averaged) return bad("mixes ", p.name(), ", which is averaged already");
+  if (!a.asynchronous) {
+    return p.updated ? Status() : bad("mixes ", p.name(), " before its update");
+  }
+  if (p.updated) return bad("is asynchronous, and no update of ", p.name(), " waits for it");
+  return std::exchange(p.mixing, true) ? bad("mixes ", p.name(), ", which is being mixed already")
+                                       : Status();
 }
 
 /// Of averages, once.

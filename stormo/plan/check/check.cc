@@ -11,6 +11,7 @@
 #include <stormo/plan/bad_plan.h>
 #include <stormo/plan/check/shards.h>
 #include <stormo/plan/limits.h>
+#include <stormo/plan/mixing/mixing.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::plan {
@@ -166,7 +167,17 @@ Status check_types(const StepPlan& p, const Action& a) {
   return {};
 }
 
+/// The topology of what mixes.
+Status check_mixing(const StepPlan& p, const Action& a) {
+  if (a.codec != Codec::kNone) return bad("sends values as they are, and has no codec");
+  if (a.axes.size() != 1 || p.mesh.find(a.axes.front()) < 0) return {};  // see check_axes()
+  const int ranks = p.mesh.axes[at(p.mesh.find(a.axes.front()))].size;
+  const Status known = mixing_of(a.algorithm, ranks).status();
+  return known.ok() ? Status() : bad("mixes by ", known.message());
+}
+
 Status check_codec(const StepPlan& p, const Action& a) {
+  if (row_of(a.kind).mixes()) return check_mixing(p, a);
   if (!row_of(a.kind).reduces && (a.codec != Codec::kNone || !a.algorithm.empty())) {
     return bad("adds up no gradients, and has neither codec nor algorithm");
   }

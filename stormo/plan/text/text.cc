@@ -90,22 +90,22 @@ void TextReader::expect_header(std::string_view kind, int version) {
   }
 }
 
-std::string TextReader::word(std::string_view what) {
+std::string TextReader::word(std::string_view what, std::size_t longest) {
   if (!ok()) return {};
   skip_blanks();
   token_ = position_;
-  if (position_ < text_.size() && text_[position_] == '"') return quoted(what);
+  if (position_ < text_.size() && text_[position_] == '"') return quoted(what, longest);
   while (position_ < text_.size() && is_bare(text_[position_])) ++position_;
   if (position_ == token_) fail("expected " + std::string(what));
-  if (position_ - token_ > kMaxNameBytes) fail_at_token(std::string(what) + " is too long");
+  if (position_ - token_ > longest) fail_at_token(std::string(what) + " is too long");
   return ok() ? std::string(text_.substr(token_, position_ - token_)) : std::string();
 }
 
-std::string TextReader::quoted(std::string_view what) {
+std::string TextReader::quoted(std::string_view what, std::size_t longest) {
   std::string out;
   for (++position_; position_ < text_.size() && text_[position_] != '\n'; ++position_) {
     const char c = text_[position_];
-    if (out.size() > kMaxNameBytes) break;
+    if (out.size() > longest) break;
     if (c == '"') {
       ++position_;
       return out;

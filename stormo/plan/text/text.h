@@ -41,8 +41,8 @@ class TextReader {
   /// Reads `KIND v1`, or another version, at the start of a text.
   void expect_header(std::string_view kind, int version = 1);
 
-  /// A bare word (letters, digits and _.+-) or a "quoted" one; at most kMaxNameBytes.
-  std::string word(std::string_view what);
+  /// A bare word (letters, digits and _.+-) or a "quoted" one; at most `longest` bytes.
+  std::string word(std::string_view what, std::size_t longest = kMaxNameBytes);
   /// A decimal integer in [low, high].
   std::int64_t integer(std::string_view what, std::int64_t low, std::int64_t high);
   int small_integer(std::string_view what, int low, int high) {
@@ -55,7 +55,7 @@ class TextReader {
 
  private:
   void skip_blanks();
-  std::string quoted(std::string_view what);
+  std::string quoted(std::string_view what, std::size_t longest);
   void fail_at(std::size_t position, std::string_view reason);
 
   std::string_view text_;

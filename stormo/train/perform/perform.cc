@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <stormo/analysis/transfer/requests.h>
 #include <stormo/base/check.h>
 #include <stormo/comm/operation/operation.h>
 
@@ -40,20 +39,25 @@ comm::Request request_of(const analysis::Collective& what) {
 
 Status perform_transfer(comm::Communicator& ranks, const analysis::Collective& what,
                         const Operands& where) {
-  comm::Request request = request_at(what, where);
-  if (!what.of_neighbours) return ranks.run(request, Deadline::never());
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks.size()));
-  for (const int r : analysis::ring_neighbours(ranks.size(), ranks.rank())) {
-    counts[static_cast<std::size_t>(r)] = what.elements;
-  }
-  request.counts = request.out_counts = counts;
-  return ranks.run(request, Deadline::never());
+  STORMO_CHECK(!what.of_neighbours, "neighbours send messages");
+  return ranks.run(request_at(what, where), Deadline::never());
 }
 
 comm::Work start_transfer(comm::Communicator& ranks, const analysis::Collective& what,
                           const Operands& where) {
-  STORMO_CHECK(!what.of_neighbours, "what neighbours exchange is not started");
+  STORMO_CHECK(!what.of_neighbours, "neighbours send messages");
   return ranks.submit(request_at(what, where));
+}
+
+std::vector<comm::Work> start_messages(comm::Communicator& ranks, const analysis::Collective& what,
+                                       std::uint32_t tag, const NeighbourOperands& where) {
+  STORMO_CHECK(what.of_neighbours, "a collective is no message");
+  std::vector<comm::Work> out;
+  for (std::size_t i = 0; i < where.from.size(); ++i) {
+    out.push_back(ranks.recv_async(where.theirs[i], where.from[i], tag));
+  }
+  for (const Rank to : where.to) out.push_back(ranks.send_async(where.own, to, tag));
+  return out;
 }
 
 Status add_up(comm::Communicator& ranks, std::span<double> numbers, std::string_view algorithm) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/status.h>
@@ -28,12 +29,25 @@ inline Operands in_place(std::span<const comm::Buffer> buffers) {
 /// and again. Not of neighbours. Borrows the name of the algorithm.
 comm::Request request_of(const analysis::Collective& what);
 
-/// Does what the transfer says. A collective of `ranks`; blocks.
+/// Does what the transfer says, which is not of neighbours. A collective of `ranks`; blocks.
 Status perform_transfer(comm::Communicator& ranks, const analysis::Collective& what,
                         const Operands& where);
-/// Starts it, unless it is one of neighbours. `what` must outlive the call only.
+/// Starts it. `what` must outlive the call only.
 comm::Work start_transfer(comm::Communicator& ranks, const analysis::Collective& what,
                           const Operands& where);
+
+/// What neighbours send each other. The buffers are borrowed until the messages are complete.
+struct NeighbourOperands {
+  comm::Buffer own;
+  std::span<const Rank> to;  ///< who gets it
+  /// What comes from each of `from`.
+  std::span<const comm::Buffer> theirs;
+  std::span<const Rank> from;
+};
+/// Starts the messages of a transfer of neighbours. Those of one `tag` keep their order between two
+/// ranks. No collective.
+std::vector<comm::Work> start_messages(comm::Communicator& ranks, const analysis::Collective& what,
+                                       std::uint32_t tag, const NeighbourOperands& where);
 
 /// Numbers beside tensors, which ranks add up, or of which they need the largest. Collectives;
 /// they block. `algorithm`: a builder; empty: what the communicator chooses.

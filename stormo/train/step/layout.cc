@@ -52,7 +52,7 @@ bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
       return row.scope == plan::Scope::kRanks && !row.barrier &&
              !row.takes_from(Placement::kDiverged);
     case Layout::kAveraged:
-      return row.outer_updates() ||
+      return row.outer_updates() || row.mixes() ||
              (row.scope == plan::Scope::kRanks && row.takes_from(Placement::kDiverged));
     case Layout::kElastic: return row.places(Value::kParameters, Placement::kRemote);
     case Layout::kServed: {
@@ -77,7 +77,7 @@ std::string what_it_takes(Layout layout, const MadeFor& made) {
     case Layout::kSharded: return "shards are no shared copy";
     case Layout::kAveraged:
       return "ranks with parameters of their own only average, mix and "
-             "outer_update them";
+             "outer_update them, and track their gradients";
     case Layout::kElastic: return "ranks that are drawn to a centre only exchange with it";
     case Layout::kServed: return "servers take pull and push";
     case Layout::kServerAveraged: return "servers that average take pull and average";
@@ -144,6 +144,12 @@ std::size_t trained(const StepPlan& plan, plan::Range range) {
   return size_of(trainable_in(plan.model, range));
 }
 
+/// Whether means with neighbours are on their way when an update begins.
+bool mixes_ahead(const StepPlan& plan) {
+  return std::ranges::any_of(
+      plan.actions, [](const Action& a) { return row_of(a.kind).mixes() && a.asynchronous; });
+}
+
 /// Why a layout without shards cannot do an action that it takes; empty: it can.
 std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const MadeFor& made) {
   const ActionRow& row = row_of(a.kind);
@@ -162,8 +168,10 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
       }
       return unless(all || sums_weights, "one copy per host is updated as a whole");
     case Layout::kAveraged:
-      return unless(updates || trained(plan, a.range) == trained(plan, all_parameters(plan.model)),
-                    "all parameters are averaged together");
+      return unless((updates && !mixes_ahead(plan)) ||
+                        trained(plan, a.range) == trained(plan, all_parameters(plan.model)),
+                    updates ? "the update takes the means of all parameters at once"
+                            : "all parameters are averaged together");
     case Layout::kElastic:
       return unless(updates || all, "all parameters exchange with the centre at once");
     case Layout::kServed:

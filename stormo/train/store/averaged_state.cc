@@ -44,6 +44,17 @@ std::vector<AveragedState::Array> AveragedState::weights() {
   return out;
 }
 
+std::vector<AveragedState::Array> AveragedState::gradients() {
+  std::vector<torch::Tensor> all;
+  for (const NamedParameter& p : optimizer_.parameters()) {
+    if (!p.tensor.grad().defined()) p.tensor.mutable_grad() = torch::zeros_like(p.tensor);
+    all.push_back(p.tensor.grad());
+  }
+  std::vector<Array> out;
+  add(out, all, false);
+  return out;
+}
+
 std::vector<AveragedState::Array> AveragedState::slots() {
   std::vector<Array> out;
   for (const std::vector<torch::Tensor>& slot : optimizer_.values().slots) add(out, slot, false);

@@ -30,6 +30,7 @@ class AveragedState {
     Array(std::vector<torch::Tensor> values, std::vector<bool> counts)
         : values_(std::move(values)), counts_(std::move(counts)) {}
     std::int64_t elements() const;
+    torch::ScalarType type() const { return values_.front().scalar_type(); }
     /// One tensor with copies of all values.
     torch::Tensor flat() const;
     /// The values become those of `average`, which is as flat(). Returns the square of the distance
@@ -42,6 +43,8 @@ class AveragedState {
   };
   /// The weights, by dtype, in an order that is the same on all ranks.
   std::vector<Array> weights();
+  /// The same of the gradients; a parameter without one gets zeros.
+  std::vector<Array> gradients();
   /// The same of each slot.
   std::vector<Array> slots();
   /// The weights and then each slot.

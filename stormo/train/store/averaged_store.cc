@@ -13,7 +13,10 @@ namespace stormo::train {
 AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
                              const parallel::OuterOptimizer& outer,
                              const AveragedState::Counts& counts)
-    : groups_(groups), optimizer_(std::move(optimizer)), state_(*optimizer_, counts) {
+    : groups_(groups),
+      optimizer_(std::move(optimizer)),
+      state_(*optimizer_, counts),
+      mixer_(state_, *optimizer_) {
   if (outer.kind != parallel::OuterOptimizer::Kind::kNone) outer_.emplace(outer, *optimizer_);
 }
 
@@ -35,6 +38,7 @@ void AveragedStore::set_plan(const plan::StepPlan& plan) {
 }
 
 Status AveragedStore::update(const ParameterRange& range, const StepRate& rate) {
+  STORMO_RETURN_IF_ERROR(mixer_.finish());
   if (outer_) outer_->before_update(rate.lr);
   return optimizer_->step(rate, range.first, range.last);
 }
@@ -48,9 +52,9 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
     outer_->update();
   } else {
     STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
-    const std::vector<analysis::Collective>& sent = requests_.of(action);
-    STORMO_RETURN_IF_ERROR(row.averages() ? average(*ranks, sent, weight, row.averages_state)
-                                          : mix(*ranks, sent));
+    STORMO_RETURN_IF_ERROR(row.averages()
+                               ? average(*ranks, requests_.of(action), weight, row.averages_state)
+                               : mix(*ranks, action));
   }
   done(action);
   return {};
@@ -76,6 +80,7 @@ Status AveragedStore::average(comm::Communicator& ranks,
 
 // Each rank counts alike. The weights are equal already, and keep their bits.
 Status AveragedStore::share_state() {
+  mixer_.restart();
   if (sent_with_state_.empty()) return {};
   const torch::NoGradGuard no_grad;
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(averaged_over_));
@@ -113,24 +118,11 @@ Result<double> AveragedStore::average(comm::Communicator& ranks,
   return squares;
 }
 
-// The weights of this rank become the mean of its own and those of its neighbours on the ring,
-// which are one where there are two ranks.
-Status AveragedStore::mix(comm::Communicator& ranks,
-                          const std::vector<analysis::Collective>& sent) {
-  const auto several = std::ssize(analysis::ring_neighbours(ranks.size(), ranks.rank()));
-  std::vector<AveragedState::Array> weights = state_.weights();
-  for (std::size_t i = 0; i < sent.size(); ++i) {
-    torch::Tensor mean = weights.at(i).flat();
-    const torch::Tensor to = mean.repeat({several});
-    const torch::Tensor from = torch::empty_like(to);
-    const comm::Buffer in = tensor::buffer_of(to), out = tensor::buffer_of(from);
-    STORMO_RETURN_IF_ERROR(check_elements(sent[i], mean.numel(), in.dtype));
-    STORMO_RETURN_IF_ERROR(perform_transfer(ranks, sent[i], {.in = {&in, 1}, .out = {&out, 1}}));
-    mean.add_(from.view({several, -1}).sum(0)).div_(static_cast<double>(several + 1));
-    weights[i].take(mean);
-  }
-  optimizer_->round_masters();
-  return {};
+Status AveragedStore::mix(comm::Communicator& ranks, const plan::Action& action) {
+  const std::vector<analysis::Collective>& sent = requests_.of(action);
+  if (row_of(action.kind).tracks()) return mixer_.track(ranks, action.algorithm, sent);
+  STORMO_RETURN_IF_ERROR(mixer_.start(ranks, action.algorithm, sent));
+  return action.asynchronous ? Status() : mixer_.finish();
 }
 
 }  // namespace stormo::train

@@ -11,6 +11,7 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/store/averaged_state.h>
+#include <stormo/train/store/mixer.h>
 #include <stormo/train/store/outer_state.h>
 #include <stormo/train/world/axis_groups.h>
 
@@ -25,7 +26,8 @@ namespace stormo::train {
 /// are cut, they are those of this rank's part, which other replicas have too.
 ///
 /// kAverageParameters leaves the optimizer's state and its steps to each rank, until share_state().
-/// kOuterUpdate is that of an OuterState.
+/// kOuterUpdate is that of an OuterState, kMix and kTrack are those of a Mixer, which share_state()
+/// restarts.
 class AveragedStore final : public ParameterStore {
  public:
   /// `groups` is borrowed. `optimizer`: of the parameters. `outer`: for plans with an outer_update.
@@ -50,11 +52,12 @@ class AveragedStore final : public ParameterStore {
   /// `sum`: of the weights of all ranks. Returns the squares that Array::take() does.
   Result<double> average(comm::Communicator& ranks, std::span<const analysis::Collective> sent,
                          std::vector<AveragedState::Array> arrays, double weight, double sum);
-  Status mix(comm::Communicator& ranks, const std::vector<analysis::Collective>& sent);
+  Status mix(comm::Communicator& ranks, const plan::Action& action);
 
   const AxisGroups& groups_;
   std::unique_ptr<FusedOptimizer> optimizer_;
   AveragedState state_;
+  Mixer mixer_;
   std::optional<OuterState> outer_;  // nothing: there is no outer optimizer
   analysis::PlanRequests requests_;
   /// What an average of parameters and state sends; empty: the plan has such ones.

@@ -167,12 +167,6 @@ TEST(Requests, WhatOneRankOfAWorkerPullsOthersGetFromIt) {
   EXPECT_EQ(bytes, (std::vector<std::int64_t>{4 * 7, 4 * 4, 4 * 2, 4 * 5}));
 }
 
-TEST(Requests, ARingHasTwoNeighboursOneOrNone) {
-  EXPECT_EQ(ring_neighbours(1, 0), std::vector<int>());
-  EXPECT_EQ(ring_neighbours(2, 1), std::vector<int>{0});
-  EXPECT_EQ(ring_neighbours(5, 0), (std::vector<int>{1, 4}));
-}
-
 TEST(Requests, OfEveryActionOfAPlan) {
   StepPlan p = replicas();
   const plan::Action all = p.actions.front();

@@ -62,35 +62,6 @@ TEST(StepAverages, VerifyNamesWhatIsMissingOrOutOfPlace) {
       "action 4 (average 1-1 over dp every 4: b): averages parameter 1 (b) before its update");
 }
 
-TEST(StepAverages, RanksMixWhatTheyHaveUpdatedWithTheirNeighbours) {
-  const auto mixing = [](StepPlan& p) {
-    p.actions.insert(p.actions.begin() + 5,
-                     {.kind = ActionKind::kMix, .range = {0, 1}, .axes = {"dp"}});
-  };
-  EXPECT_EQ(said_of(mixing), "");
-  EXPECT_EQ(said_of([&](StepPlan& p) {
-              mixing(p);
-              std::swap(p.actions[4], p.actions[5]);
-            }),
-            "action 4 (mix 0-1 over dp: a .. b): mixes parameter 0 (a) before its update");
-  EXPECT_EQ(said_of([&](StepPlan& p) {
-              mixing(p);
-              std::swap(p.actions[5], p.actions[6]);
-            }),
-            "action 6 (mix 0-1 over dp: a .. b): mixes parameter 1 (b), which is averaged already");
-  EXPECT_EQ(
-      said_of([&](StepPlan& p) {
-        mixing(p);
-        p.mesh.axes.push_back({"x", 2});
-        for (auto* on : {&p.parameters, &p.frozen, &p.optimizer_state}) {
-          on->push_back(Placement::kReplicate);
-        }
-        p.actions[5].axes = {"x"};
-      }),
-      "action 5 (mix 0-1 over x: a .. b): the weights of parameter 0 (a) are replicate over x "
-      "between steps");
-}
-
 TEST(StepAverages, AnOuterUpdateIsOfAveragesOnceAndOfAllOfThem) {
   const auto outer = [](StepPlan& p) {
     p.actions.insert(p.actions.begin() + 7,

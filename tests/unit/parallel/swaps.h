@@ -161,10 +161,12 @@ class Uses {
       case kReshard:
       case kShareParameters:
       case kPull:
-      case kMix:
       case kAverage:
       case kAverageParameters:
       case kOuterUpdate: return parameters("values of", Use::kChange);
+      case kMix:  // an update waits for one that is asynchronous
+        return parameters("values of", a_.asynchronous ? Use::kRead : Use::kChange);
+      case kTrack: return gradients(Use::kChange);
       case kElasticAverage: parameters("values of", Use::kChange); return gradients(Use::kRead);
       case kAllReduce:
         if (weighted) use("weights", Use::kRead);
