@@ -14,6 +14,7 @@
 
 #include <cli/plan/load.h>
 #include <cli/plan/lost.h>
+#include <cli/plan/mixing.h>
 #include <cli/plan/output.h>
 #include <cli/plan/timeline.h>
 #include <cli/plan/trace_times.h>
@@ -79,6 +80,18 @@ Crossings crossings_of(const StepInput& step) {
   return out;
 }
 
+json mixing_json(const plan::StepPlan& p) {
+  json out = json::array();
+  for (const MixingFacts& f : mixing_facts(p)) {
+    out.push_back({{"topology", f.topology},
+                   {"ranks", f.ranks},
+                   {"receivers", f.receivers},
+                   {"rounds", f.rounds}});
+    if (f.second_eigenvalue) out.back()["second_eigenvalue"] = *f.second_eigenvalue;
+  }
+  return out;
+}
+
 json cost_json(const StepInput& step, const Estimate& e) {
   json axes = json::array();
   for (const analysis::AxesCost& a : e.cost.axes) {
@@ -102,6 +115,7 @@ json cost_json(const StepInput& step, const Estimate& e) {
   }
   return json{{"plan", step.plan.strategy},
               {"crossings", crossings},
+              {"mixing", mixing_json(step.plan)},
               {"ranks", step.plan.mesh.size()},
               {"ranks_per_host", step.ranks_per_host},
               {"axes", axes},
@@ -294,6 +308,7 @@ Status step_cost(const PlanOptions& o, const StepInput& step) {
   }
   print_line(heading(step));
   print_traffic(e);
+  print_mixing(step.plan);
   print_crossings(step);
   print_line("");
   print_memory(step, e);

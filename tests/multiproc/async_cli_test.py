@@ -11,6 +11,7 @@ from train_cli import TrainTest, main, ranks_of
 SERVERS = "strategy.kind=parameter_server"
 AVERAGING = "strategy.kind=parameter_averaging"
 ELASTIC = "strategy.kind=elastic_averaging"
+GOSSIP = "strategy.kind=gossip"
 
 
 class AsyncTest(TrainTest):
@@ -213,6 +214,53 @@ class AsyncTest(TrainTest):
         ):
             with self.subTest(changes):
                 self.assertIn(reason, self.refused("mlp.toml", "-n", "2", AVERAGING, *changes))
+
+    def test_ranks_mix_with_their_neighbours(self):
+        ends = {}
+        (self.folder / "star.txt").write_text("# rank 0 in the middle\nedges\n0 1\n0 2\n0 3\n")
+        for topology in ("ring", "one_peer_exponential", "edges:0-1,0-2,0-3", f"file:{self.folder}/star.txt"):
+            end = self.end_of("-n", "4", GOSSIP, f"strategy.topology={topology}", "strategy.period=6", "--overwrite")
+            self.assertEqual(end["averaging"]["averages"], 4)
+            ends[topology.split(":")[0]] = end["weights_hash"]
+        self.assertEqual(ends["edges"], ends["file"])
+        self.assertEqual(len(set(ends.values())), 3)
+        tracked = self.end_of("-n", "4", GOSSIP, "strategy.gradient_tracking=true", "strategy.period=6", "--overwrite")
+        self.assertNotEqual(tracked["weights_hash"], ends["ring"])
+
+    def test_the_plan_says_how_ranks_mix(self):
+        plan = self.stormo("train", "mlp.toml", "-n", "4", GOSSIP, "strategy.gradient_tracking=true",
+                           "strategy.topology=hypercube", "--dry-run")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("mix 0-3 over dp async by hypercube", plan.stdout)
+        self.assertIn("track 0-3 over dp by hypercube", plan.stdout)
+        self.assertIn("average_parameters 0-3 over dp every 8", plan.stdout)
+        ring = self.stormo("plan", "cost", "mlp.toml", "-n", "8", GOSSIP)
+        self.assertEqual(ring.returncode, 0, ring.stderr)
+        self.assertIn("ring of 8 ranks: each sends to at most 2 other(s); distances shrink to 0.8047 in a step "
+                      "(second eigenvalue)", ring.stdout)
+        one_peer = self.stormo("plan", "cost", "mlp.toml", "-n", "8", GOSSIP, "strategy.topology=one_peer_exponential")
+        self.assertIn("one_peer_exponential of 8 ranks: each sends to at most 1 other(s), in 3 rounds; all have the "
+                      "mean after 3 step(s)", one_peer.stdout)
+        facts = json.loads(self.stormo("plan", "cost", "mlp.toml", "-n", "8", GOSSIP, "--json").stdout)
+        self.assertAlmostEqual(facts["mixing"][0]["second_eigenvalue"], 0.80474, 5)
+
+    def test_what_gossip_cannot_do_is_refused(self):
+        (self.folder / "wrong.txt").write_text("edges\n0 1 2\n")
+        for changes, reason in (
+                (("strategy.topology=rign",), "there is none of this name, but ring, torus, "),
+                (("strategy.topology=torus", "-n", "3"), "3 ranks are no grid of 2 rows and columns or more; use "),
+                (("strategy.topology=edges:0-1,2-3", "-n", "4"), "there is no way between the ranks {0,1}, {2,3}"),
+                (("strategy.topology=edges:0-1,1-9",), "edge 1-9 names rank 9, and there are the ranks 0 to 1"),
+                (("strategy.topology=weights:1/2,1/2;1/2,1/4",), "row 1 adds up to 0.75, not 1"),
+                (("strategy.topology=file:/no/file",), "topology file /no/file: "),
+                (("strategy.topology=file:wrong.txt",), "line 2: expected an edge, which is two ranks, as 0 1"),
+                (("strategy.gradient_tracking=true", "train.clip_norm=1"), "leave out train.clip_norm or "),
+                (("strategy.outer=nesterov",), "does not use strategy.outer"),
+                (("precision=float16",), "loss scale of its own"),
+        ):
+            with self.subTest(changes):
+                ranks = () if "-n" in changes else ("-n", "2")
+                self.assertIn(reason, self.refused("mlp.toml", *ranks, GOSSIP, *changes))
 
     def test_workers_exchange_with_a_centre(self):
         end = self.end_of("-n", "3", ELASTIC, "strategy.period=8", "strategy.servers=1")

@@ -23,6 +23,7 @@ struct Strategy {
     kFsdp,                 ///< parameters, gradients or optimizer state sharded
     kParameterServer,     ///< parameters and optimizer state on servers, of which ranks are workers
     kParameterAveraging,  ///< each rank trains by itself, and parameters are averaged now and then
+    kGossip,              ///< each rank trains by itself, and mixes parameters with neighbours
     kElasticAveraging,    ///< each rank trains by itself, and is drawn to a centre on servers
     kVertical,  ///< each rank has some columns of the samples, and its part of the first layer
     kAuto,      ///< the fastest synchronous one; the Trainer chooses it, see candidates()
@@ -38,13 +39,16 @@ struct Strategy {
   bool hybrid = false;  ///< kFsdp: shard inside hosts, replicate across them
   ExchangePeriods exchange_periods = {};  ///< kParameterServer: how often workers pull and push
   int worker_ranks = 1;  ///< kParameterServer: neighbouring ranks that are one worker
-  /// kParameterAveraging, kElasticAveraging, servers that average: steps from one to the next.
+  /// kParameterAveraging, kGossip, kElasticAveraging, servers that average: steps from one to the
+  /// next; of kGossip from one average of all ranks.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;
   OuterOptimizer outer = {};  ///< kParameterAveraging: what follows an average
   /// kParameterAveraging: whether averages are of the optimizer's state, too.
   enum class AverageState { kAuto, kYes, kNo } average_state = AverageState::kAuto;
-  /// kDdp, mirrored kinds, kFsdp, kParameterAveraging: stages that each replica is cut into;
+  std::string topology = "ring";   ///< kGossip: see plan::mixing_of()
+  bool gradient_tracking = false;  ///< kGossip: replicas estimate the mean of all gradients
+  /// kDdp, mirrored kinds, kFsdp, kParameterAveraging, kGossip: stages of each replica;
   /// kParameterServer: those of each worker.
   int pipeline = 1;
   int tensor = 1;  ///< the same kinds: ranks that compute each layer together

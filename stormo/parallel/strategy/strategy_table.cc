@@ -12,12 +12,14 @@
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/parallel/replicas/host_shared.h>
 #include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
 #include <stormo/plan/limits.h>
+#include <stormo/plan/mixing/mixing.h>
 
 namespace stormo::parallel {
 namespace {
@@ -65,6 +67,11 @@ void shard(Passes& passes, const Strategy& s, const Job& job, int copies) {
 void average(Passes& passes, const Strategy& s, const Job&, int copies) {
   passes.push_back(parameter_averaging(copies, s.period, averages_state(s)));
   if (s.outer.kind != OuterOptimizer::Kind::kNone) passes.push_back(outer_update());
+}
+
+void mix_with_neighbours(Passes& passes, const Strategy& s, const Job&, int copies) {
+  passes.push_back(parameter_averaging(copies, s.period, /*state=*/false));
+  passes.push_back(gossip({.topology = s.topology, .tracks_gradients = s.gradient_tracking}));
 }
 
 void draw_to_centre(Passes& passes, const Strategy& s, const Job&, int copies) {
@@ -119,6 +126,21 @@ Status check_columns(const Strategy& s, const Job& job) {
 Status check_outer(const Strategy& s, const Job&) {
   const std::string wrong = wrong_with(s.outer);
   return wrong.empty() ? Status() : refuse(s, wrong);
+}
+
+Status check_gossip(const Strategy& s, const Job& job) {
+  Requirements require;
+  require(!s.gradient_tracking || !job.step.clip,
+          "tracks gradients as they are: leave out train.clip_norm or gradient_tracking");
+  require(!s.gradient_tracking || !job.sparse,
+          "tracks dense gradients: leave out gradient_tracking, or what makes them sparse");
+  const std::int64_t replica = ranks_of_replica(s);
+  if (replica > 0 && job.ranks() % replica == 0) {
+    const auto copies = static_cast<int>(job.ranks() / replica);
+    const Status known = plan::mixing_of(s.topology, copies).status();
+    require(known.ok(), "mixes by " + known.message());
+  }
+  return require.wrong().empty() ? Status() : refuse(s, require.wrong());
 }
 
 Status any_cut(const Strategy&, const Job&) { return {}; }
@@ -266,6 +288,15 @@ std::vector<StrategyRow> other_rows() {
        .check = check_outer,
        .check_cut = check_averaged_parts,
        .distribute = average},
+      {.kind = Kind::kGossip,
+       .name = "gossip",
+       .ranks = "on any hosts",
+       .keys = "period topology gradient_tracking",
+       .trains_as_one = false,
+       .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
+       .check = check_gossip,
+       .check_cut = check_averaged_parts,
+       .distribute = mix_with_neighbours},
       {.kind = Kind::kElasticAveraging,
        .name = "elastic_averaging",
        .ranks = "as `parameter_server`",

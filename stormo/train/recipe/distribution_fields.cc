@@ -153,8 +153,10 @@ std::vector<RecipeField> period_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange_periods.push; }, 1,
        plan::kMaxPeriod},
       {"strategy.period",
-       "parameter_server with policy average, parameter_averaging, elastic_averaging: steps from "
-       "one average or exchange to the next; schedules pipedream, pipedream_2bw, ddg: steps after "
+       "parameter_server with policy average, parameter_averaging, gossip, elastic_averaging: "
+       "steps "
+       "from one average of all, or exchange, to the next; schedules pipedream, pipedream_2bw, "
+       "ddg: steps after "
        "which the pipeline is drained",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; }, 1, plan::kMaxPeriod},
       {"strategy.weight_stashing",
@@ -179,6 +181,14 @@ std::vector<RecipeField> period_fields() {
        "parameter_averaging: whether the optimizer's state is averaged, too; auto: without outer",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.average_state; }, 0, 0,
        names(parallel::average_state_names())},
+      {"strategy.topology",
+       "gossip: whom ranks mix parameters with: ring, torus, hypercube, exponential, "
+       "one_peer_exponential, complete; edges:0-1,1-2; weights:1/2,1/2;1/2,1/2; or file:PATH",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.topology; }},
+      {"strategy.gradient_tracking",
+       "gossip: estimate the mean gradient of all ranks, for different data on each; sends as much "
+       "again",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.gradient_tracking; }},
       {"strategy.moving_rate",
        "elastic_averaging: share of their distance by which a worker and the centre move in an "
        "exchange, at most 1 / workers; 0: not at all; -1: 0.9 / workers",

@@ -75,6 +75,8 @@ constexpr Rule kRules[] = {
     {"strategy.outer_lr", OnResume::kNamed},
     {"strategy.outer_momentum", OnResume::kNamed},
     {"strategy.average_state", OnResume::kNamed},
+    {"strategy.topology", OnResume::kNamed},
+    {"strategy.gradient_tracking", OnResume::kNamed},
     {"strategy.moving_rate", OnResume::kNamed},
     {"strategy.", OnResume::kFree},
     {"checkpoint.", OnResume::kFree},

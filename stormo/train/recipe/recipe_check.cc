@@ -9,6 +9,7 @@
 #include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/sampling.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/step/topology_file.h>
 
 namespace stormo::train {
 namespace {
@@ -209,7 +210,10 @@ class RecipeCheck {
     const Result<Strategy> chosen = strategy_of(train_);
     const Status codec = check_codec(train_.gradients);
     require(codec.ok(), "strategy.compression", codec.message());
-    require(chosen.ok() || !codec.ok(), "strategy.reducer", chosen.status().message());
+    const Status topology = read_topology(train_.strategy.topology).status();
+    require(topology.ok(), "strategy.topology", topology.message());
+    require(chosen.ok() || !codec.ok() || !topology.ok(), "strategy.reducer",
+            chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
     if (strategy.kind == Strategy::Kind::kVertical) check_columns();
     if (strategy.kind != Strategy::Kind::kAuto) {  // else what is chosen is checked by itself

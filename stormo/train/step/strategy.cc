@@ -21,6 +21,7 @@
 #include <stormo/train/server_store/served_store.h>
 #include <stormo/train/server_store/server_averaged_store.h>
 #include <stormo/train/step/layout.h>
+#include <stormo/train/step/topology_file.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/host_copy_store.h>
 #include <stormo/train/store/host_shared_store.h>
@@ -227,6 +228,7 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
         .fetch = strategy.period, .push = strategy.period, .averages = true};
   }
   if (options.commits) STORMO_RETURN_IF_ERROR(check_commits(options));
+  STORMO_ASSIGN_OR_RETURN(strategy.topology, read_topology(strategy.topology));
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (!parallel::row_of(strategy.kind).all_reduces) {
     return invalid_argument(

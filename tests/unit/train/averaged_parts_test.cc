@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/replicas/mix.h>
+#include <stormo/plan/mixing/mixing.h>
 
 #include "tests/unit/train/run_of_one_process.h"
 
@@ -79,7 +81,8 @@ struct Replica {
   int steps = 0;
   double samples = 0;  // since the last average
 
-  void train(const Batch& batch, const TrainerOptions& options) {
+  /// `mixed`: values that take the place of those of which the gradient is; null: none.
+  void train(const Batch& batch, const TrainerOptions& options, const Values* mixed) {
     chain->zero_grad();
     model::cross_entropy(chain->forward(batch.x), batch.target).backward();
     const torch::NoGradGuard no_grad;
@@ -90,6 +93,9 @@ struct Replica {
     norm = std::sqrt(norm);
     // as torch::nn::utils::clip_grad_norm_
     const double clip = options.clip_norm > 0 ? options.clip_norm / (norm + 1e-6) : 1;
+    for (auto& p : chain->named_parameters()) {
+      if (mixed != nullptr && p.value().requires_grad()) p.value().copy_(mixed->at(p.key()));
+    }
     ++steps;
     samples += static_cast<double>(batch.x.size(0));
     for (auto& p : chain->named_parameters()) {
@@ -155,22 +161,29 @@ struct Outer {
   }
 };
 
-/// Weights become the means of neighbours on a ring.
-void mix(std::vector<Replica>& replicas) {
+/// The weighted means of neighbours, by replica.
+std::vector<Values> mixed_values(const std::vector<Replica>& replicas,
+                                 const plan::MixingMatrix& w) {
   const torch::NoGradGuard no_grad;
-  const std::size_t n = replicas.size();
-  std::vector<Values> before;
-  for (const Replica& r : replicas) {
-    Values& copies = before.emplace_back();
-    for (const auto& [name, value] : test::values_of(*r.chain)) copies[name] = value.clone();
-  }
-  for (std::size_t r = 0; r < n; ++r) {
-    const Values &left = before[(r + n - 1) % n], &right = before[(r + 1) % n];
-    for (auto& p : replicas[r].chain->named_parameters()) {
-      const torch::Tensor& own = before[r].at(p.key());
-      const torch::Tensor sum = own + right.at(p.key());
-      p.value().copy_(n == 2 ? sum / 2 : (sum + left.at(p.key())) / 3);
+  std::vector<Values> out(replicas.size());
+  for (std::size_t r = 0; r < replicas.size(); ++r) {
+    for (const plan::MixingTerm& t : w[r]) {
+      for (const auto& [name, value] :
+           test::values_of(*replicas[static_cast<std::size_t>(t.from)].chain)) {
+        const auto [mean, is_new] = out[r].try_emplace(name, torch::zeros_like(value));
+        mean->second += t.weight * value;
+      }
     }
+  }
+  return out;
+}
+
+/// Weights become the means of neighbours.
+void mix(std::vector<Replica>& replicas, const plan::MixingMatrix& w) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<Values> mixed = mixed_values(replicas, w);
+  for (std::size_t r = 0; r < replicas.size(); ++r) {
+    for (auto& p : replicas[r].chain->named_parameters()) p.value().copy_(mixed[r].at(p.key()));
   }
 }
 
@@ -180,8 +193,17 @@ struct Oracle {
   std::vector<double> squares;  // before it: of the distances between the replicas and their mean
 };
 
-bool mixes(const PlanRun& run) {
-  return std::ranges::count(run.plan.actions, plan::ActionKind::kMix, &plan::Action::kind) > 0;
+/// Null: replicas do not mix.
+const plan::Action* mix_of(const PlanRun& run) {
+  const auto found =
+      std::ranges::find(run.plan.actions, plan::ActionKind::kMix, &plan::Action::kind);
+  return found == run.plan.actions.end() ? nullptr : &*found;
+}
+
+bool averages_state(const PlanRun& run) {
+  return std::ranges::any_of(run.plan.actions, [](const plan::Action& a) {
+    return row_of(a.kind).averages() && row_of(a.kind).averages_state;
+  });
 }
 
 Oracle train_alone(const PlanRun& run) {
@@ -194,18 +216,25 @@ Oracle train_alone(const PlanRun& run) {
     if (p.value().requires_grad()) outer.common[p.key()] = p.value().detach().clone();
   }
   Oracle out;
+  const plan::Action* const mixes = mix_of(run);
+  std::optional<plan::Mixing> mixing;
+  if (mixes != nullptr) mixing = plan::mixing_of(mixes->algorithm, parts).take_or_throw();
   for (int step = 1; step <= kSteps; ++step) {
+    std::vector<Values> ahead;
+    if (mixing && mixes->asynchronous) ahead = mixed_values(replicas, mixing->at(step - 1));
     const Batch& all = run.batches[static_cast<std::size_t>(step - 1)];
     const std::int64_t rows = all.x.size(0);
     for (int r = 0; r < parts; ++r) {
       const std::int64_t begin = rows * r / parts, end = rows * (r + 1) / parts;
-      replicas[static_cast<std::size_t>(r)].train(all.rows(begin, end - begin), run.options);
+      const auto at = static_cast<std::size_t>(r);
+      replicas[at].train(all.rows(begin, end - begin), run.options,
+                         ahead.empty() ? nullptr : &ahead[at]);
     }
-    if (mixes(run)) mix(replicas);
+    if (mixing && ahead.empty()) mix(replicas, mixing->at(step - 1));
     if (step % kPeriod != 0 && step != kSteps) continue;
     std::vector<Values> before;
     for (const Replica& r : replicas) before.push_back(test::values_of(*r.chain));
-    average(replicas, !has_outer);
+    average(replicas, averages_state(run));
     const Values mean = test::values_of(*replicas.front().chain);
     double squares = 0;
     for (const Values& of : before) {
@@ -231,7 +260,7 @@ void expect_oracle(const Way& way, const Problem& problem,
   run.options.optimizer = {
       .kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01, .weight_decay = 0.1, .epsilon = 1e-2};
   const Oracle oracle = train_alone(run);
-  const bool meet = mixes(run) && parts <= 3;  // in each step all of them
+  const bool meet = mix_of(run) != nullptr && parts <= 3;  // in each step all of them
   ASSERT_TRUE(oracle.squares.front() > 1e-6 || meet) << "replicas do not diverge";
   std::vector<std::vector<double>> squares(static_cast<std::size_t>(run.ranks()));
   std::vector<Values> values(static_cast<std::size_t>(run.ranks()));
@@ -278,6 +307,28 @@ TEST(MixedReplicas, AreThoseThatMixInOneProcess) {
     way.strategy.period = kPeriod;
     for (const Problem& problem : {test::gpt_problem(true), test::mlp_problem()}) {
       expect_oracle(way, problem, {parallel::mix()});
+    }
+  }
+}
+
+// Decentralised SGD with the optimizer of each rank: what it sends is what the step begins with.
+// The rounds of a topology go on from average to average.
+TEST(GossipingReplicas, AreThoseThatMixInOneProcess) {
+  const std::vector<std::pair<Way, std::string>> ways = {
+      {cut("two", {2}, {}), "ring"},
+      {cut("eight", {8}, {}), "one_peer_exponential"},
+      {cut("on_hosts", {2, 2, 1}, {}), "exponential"},
+      {cut("star", {4}, {}), "edges:0-1,0-2,0-3"},
+      {cut("stages", {8}, {.pipeline = 2}, {.micro_batches = 2}), "hypercube"},
+      {cut("stages_on_hosts", {2, 2, 2}, {.pipeline = 2}, {.micro_batches = 2}), "exponential"},
+      {cut("of_slices", {8}, {.tensor = 2}, {.clip = true}), "torus"}};
+  for (auto [way, topology] : ways) {
+    SCOPED_TRACE(way.name);
+    way.strategy.kind = Strategy::Kind::kGossip;
+    way.strategy.topology = topology;
+    way.strategy.period = kPeriod;
+    for (const Problem& problem : {test::gpt_problem(true), test::mlp_problem()}) {
+      expect_oracle(way, problem);
     }
   }
 }
@@ -344,6 +395,31 @@ TEST(MixedReplicas, SendWhatThePlanSays) {
     EXPECT_GT(cost.ranks[r].between_hosts, mixed);
   }
   EXPECT_FALSE(parallel::compose(parallel::one_device(run.plan.model), parallel::mix()).ok());
+}
+
+TEST(GossipingReplicas, SendWhatThePlanSays) {
+  for (const char* topology : {"ring", "one_peer_exponential", "edges:0-1,0-2,0-3"}) {
+    SCOPED_TRACE(topology);
+    Way way = cut("hosts", {1, 1, 1, 1}, {});
+    way.strategy.kind = Strategy::Kind::kGossip;
+    way.strategy.topology = topology;
+    way.strategy.gradient_tracking = true;
+    constexpr int kMany = 2;
+    PlanRun run = test::sgd_run(way, test::mlp_problem(), {});
+    run.batches = run.problem.batches(kMany, 8);
+    const std::vector<test::PlanResult> ranks = test::train_by_plan(run);
+    const analysis::StepCost cost = test::predicted_cost(run, {.averaged_slots = 1});
+    const std::int64_t parameters = 8 * num_elements(run.plan.model);  // float64
+    const plan::Mixing mixing = plan::mixing_of(topology, 4).take_or_throw();
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      test::expect_trace(ranks[r].trace, project(run.plan, static_cast<Rank>(r)), kMany);
+      const auto degree = std::ssize(receivers_of(mixing.at(0), static_cast<Rank>(r)));
+      EXPECT_EQ(ranks[r].sent.back(), static_cast<std::uint64_t>(cost.ranks[r].between_hosts)) << r;
+      // parameters and estimates, besides the average
+      EXPECT_GT(cost.ranks[r].between_hosts, 2 * degree * parameters) << r;
+      EXPECT_LT(cost.ranks[r].between_hosts, (2 * degree + 2) * parameters) << r;
+    }
+  }
 }
 
 // Slices of 3 units are unequal, so the second bias lies elsewhere in the buffer of each rank.
