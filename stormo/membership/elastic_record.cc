@@ -14,7 +14,8 @@ protocol::ElasticRecord elastic_record_of(const EpochRecord& record) {
   for (const Member& m : record.members) {
     out.members.push_back({.id = {.identity = m.identity, .incarnation = m.incarnation},
                            .address = m.address,
-                           .shares = m.shares});
+                           .shares = m.shares,
+                           .part = m.part});
   }
   return out;
 }
@@ -32,7 +33,8 @@ EpochRecord epoch_record_of(const protocol::ElasticRecord& record, std::string j
     out.members.push_back({.identity = e.id.identity,
                            .incarnation = e.id.incarnation,
                            .address = e.address,
-                           .shares = e.shares});
+                           .shares = e.shares,
+                           .part = e.part});
   }
   return out;
 }

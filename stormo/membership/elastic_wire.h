@@ -26,7 +26,7 @@ void fields(auto& visit, transport::Like<MemberId> auto& id) {
 }
 void fields(auto& visit, transport::Like<ElasticEntry> auto& entry) {
   visit("member", entry.id, transport::at_most(membership::kMaxNameBytes, entry.address),
-        entry.shares);
+        entry.shares, entry.part);
 }
 void fields(auto& visit, transport::Like<ElasticRecord> auto& record) {
   visit("record of an epoch", record.epoch,
@@ -47,8 +47,8 @@ void fields(auto& visit, transport::Like<MemberStatus> auto& status) {
         status.progress, status.is_waiting, status.leaves, status.stop_after,
         transport::at_most(membership::kMaxMembers, status.heard),
         transport::at_most(membership::kMaxMembers, status.dead), status.plan_hash,
-        transport::at_most(membership::kMaxNameBytes, status.address), status.shares, status.wish,
-        status.ready_group);
+        transport::at_most(membership::kMaxNameBytes, status.address), status.shares, status.part,
+        status.wish, status.ready_group);
   visit.require(status.shares > 0, "a member without a share of the batch");
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(status)>>) {
     visit.require(status.wish.epoch == 0 || is_record(status.wish), "a wish that is no record");

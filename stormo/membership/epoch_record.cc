@@ -12,7 +12,7 @@ using transport::Like;
 
 void fields(auto& visit, Like<Member> auto& member) {
   visit("member", at_most(kMaxNameBytes, member.identity), member.incarnation,
-        at_most(kMaxNameBytes, member.address), member.shares);
+        at_most(kMaxNameBytes, member.address), member.shares, member.part);
 }
 
 void fields(auto& visit, Like<EpochRecord> auto& record) {

@@ -18,6 +18,7 @@ struct Member {
   std::uint64_t incarnation = 0;  ///< which start of this identity it is
   std::string address;            ///< by which the others reach it
   std::uint32_t shares = 1;       ///< of the batch, in proportion to the shares of all
+  std::uint32_t part = 0;         ///< of the model, of which it has the state
   bool operator==(const Member&) const = default;
 };
 
@@ -28,7 +29,7 @@ struct EpochRecord {
   Epoch epoch = 0;  ///< 1, 2, 3, ...; 0: nothing has been written yet
   std::vector<Member> members;
   std::uint64_t base_step = 0;      ///< the last step that all of them have committed
-  std::uint64_t state_hash = 0;     ///< of parameters and optimizer state after it
+  std::uint64_t state_hash = 0;     ///< of parameters and optimizer state after it; 0: unknown
   std::uint64_t plan_hash = 0;      ///< of the step plan that they run
   std::vector<std::string> donors;  ///< members that have this state and give it to the others
   std::uint32_t group = 0;          ///< that they have made before; 0: none

@@ -151,7 +151,8 @@ class ElasticTest(TrainTest):
                 break
         code, _, err = self.outcome_of(job.process)
         self.assertEqual(code, 75, err)
-        self.assertRegex(err, r"/[01]: all members that had the state have ended; resume from the last checkpoint\n")
+        self.assertRegex(err, r"/[01]: all members that had the state, or a part of it, have ended; resume from the last "
+                              r"checkpoint\n")
 
     def assert_edges_only(self, job, steps):
         """Epochs have ended without a fault: only of their last steps there is perhaps no report."""

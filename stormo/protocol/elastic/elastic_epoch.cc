@@ -137,7 +137,9 @@ void ElasticMember::give_up(const std::vector<Survivor>& chosen) {
                                     }) == chosen.end();
   });
   if (may_come) return pause("no member that is left has the state");
-  end(true, "all members that had the state have ended; resume from the last checkpoint");
+  end(true,
+      "all members that had the state, or a part of it, have ended; resume from the last "
+      "checkpoint");
 }
 
 /// All members that are not lost, once they rest, and those that want to join; else nothing.

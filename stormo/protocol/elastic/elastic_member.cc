@@ -151,6 +151,7 @@ MemberStatus ElasticMember::status() const {
     status.plan_hash = options_.plan_hash;
     status.address = options_.address;
     status.shares = options_.shares;
+    status.part = options_.part;
   }
   return status;
 }

@@ -19,6 +19,7 @@ struct ElasticOptions {
   MemberId me{};
   std::string address{};
   std::uint32_t shares = 1;
+  std::uint32_t part = 0;  ///< of the model
   std::uint64_t plan_hash = 0;
   bool has_state = true;  ///< else it is healed in any case
   /// From which this process starts; `initial_hash` is that of the state after it. Where the first

@@ -19,6 +19,11 @@ bool ElasticRecord::is_donor(std::string_view identity) const {
   return std::ranges::find(donors, identity) != donors.end();
 }
 
+std::uint32_t ElasticRecord::part_of(std::string_view identity) const {
+  const std::optional<std::size_t> rank = rank_of(identity);
+  return rank ? members[*rank].part : 0;
+}
+
 std::string_view host_of(std::string_view identity) {
   return identity.substr(0, identity.rfind('/'));
 }

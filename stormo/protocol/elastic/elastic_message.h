@@ -27,6 +27,8 @@ struct ElasticEntry {
   MemberId id{};
   std::string address{};     ///< only carried on
   std::uint32_t shares = 1;  ///< of the batch
+  /// Of the model: a stage of a pipeline. Members of one part have the same state.
+  std::uint32_t part = 0;
   bool operator==(const ElasticEntry&) const = default;
 };
 
@@ -35,9 +37,10 @@ struct ElasticRecord {
   Epoch epoch = 0;                      ///< 0: nothing has been written yet
   std::vector<ElasticEntry> members{};  ///< by rank
   std::uint64_t base_step = 0;          ///< committed; the next one is the first of this epoch
-  std::uint64_t state_hash = 0;         ///< after base_step; 0: nobody has applied it yet
-  std::uint64_t plan_hash = 0;          ///< of the step plan that all run
-  std::vector<std::string> donors{};    ///< who has the state, or the gradients that lead to it
+  /// After base_step; 0: nobody has applied it yet, or members have parts of the model.
+  std::uint64_t state_hash = 0;
+  std::uint64_t plan_hash = 0;        ///< of the step plan that all run
+  std::vector<std::string> donors{};  ///< who has the state, or the gradients that lead to it
   /// Which of the groups that its members have made before this epoch began; 0: they make one.
   std::uint32_t group = 0;
   bool operator==(const ElasticRecord&) const = default;
@@ -45,12 +48,14 @@ struct ElasticRecord {
   std::optional<std::size_t> rank_of(std::string_view identity) const;
   bool names(const MemberId& id) const;
   bool is_donor(std::string_view identity) const;
+  /// Of a member; 0 of others.
+  std::uint32_t part_of(std::string_view identity) const;
 };
 
 /// What a member has of the model.
 struct HeldState {
   std::uint64_t step = 0;  ///< the last one that it has committed
-  /// All of the state is there, and was compared. Else the member is being healed.
+  /// All of the state of its part is there, and was compared. Else the member is being healed.
   bool is_whole = false;
   std::uint64_t state_hash = 0;     ///< after `step`, once it has been computed
   std::uint64_t gradient_hash = 0;  ///< that of `step`
@@ -84,6 +89,7 @@ struct MemberStatus {
   std::uint64_t plan_hash = 0;    ///< of a member outside
   std::string address{};          ///< likewise
   std::uint32_t shares = 1;       ///< likewise
+  std::uint32_t part = 0;         ///< likewise
   /// Of the first member: members and group of the next epoch as it wishes it, or epoch 0. They
   /// make that group while the present epoch goes on.
   ElasticRecord wish{};

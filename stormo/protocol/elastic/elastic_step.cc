@@ -165,7 +165,7 @@ bool ElasticMember::may_leave() const {
   if (!leaves_ || record_.members.size() <= options_.min_ranks) return false;
   return std::ranges::any_of(record_.members, [&](const ElasticEntry& m) {
     const MemberStatus* const status = watch_.status_of(m.id);
-    if (m.id == options_.me) return false;
+    if (m.id == options_.me || m.part != options_.part) return false;
     if (status == nullptr) return record_.is_donor(m.id.identity);
     return status->held.is_whole && !status->leaves;
   });

@@ -40,20 +40,25 @@ SliceRange Healing::slices_of(const ElasticRecord& record, std::uint64_t step) c
 bool Healing::is_near(const ElasticRecord& record) {
   return std::ranges::all_of(record.members, [&](const ElasticEntry& member) {
     const std::string_view host = host_of(member.id.identity);
-    return std::ranges::any_of(record.donors,
-                               [&](const std::string& d) { return host_of(d) == host; });
+    return std::ranges::any_of(record.donors, [&](const std::string& d) {
+      return host_of(d) == host && record.part_of(d) == member.part;
+    });
   });
 }
 
 const std::string& Healing::donor_of(const ElasticRecord& record, std::uint32_t slice,
                                      std::string_view receiver) {
-  const std::string_view host = host_of(receiver);
-  const auto is_near = [&](const std::string& donor) { return host_of(donor) == host; };
+  const std::uint32_t part = record.part_of(receiver);
+  const auto gives = [&](const std::string& donor) { return record.part_of(donor) == part; };
+  const auto is_near = [&](const std::string& donor) {
+    return gives(donor) && host_of(donor) == host_of(receiver);
+  };
   const auto near = static_cast<std::size_t>(std::ranges::count_if(record.donors, is_near));
-  if (near == 0) return record.donors[slice % record.donors.size()];
-  std::size_t left = slice % near;
-  return *std::ranges::find_if(
-      record.donors, [&](const std::string& donor) { return is_near(donor) && left-- == 0; });
+  const auto all = static_cast<std::size_t>(std::ranges::count_if(record.donors, gives));
+  std::size_t left = slice % (near > 0 ? near : all);
+  return *std::ranges::find_if(record.donors, [&](const std::string& donor) {
+    return (near > 0 ? is_near(donor) : gives(donor)) && left-- == 0;
+  });
 }
 
 }  // namespace stormo::protocol

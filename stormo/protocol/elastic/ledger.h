@@ -43,12 +43,14 @@ struct Healing {
   static bool is_needed(const ElasticRecord& record) {
     return record.donors.size() < record.members.size();
   }
-  /// Whether each member that has not got the state has a donor on its host.
+  /// Whether each member that has not got the state has a donor on its host. Donors of a member are
+  /// those of its part.
   static bool is_near(const ElasticRecord& record);
   /// The step after which everything has arrived; base_step if nothing is missing.
   std::uint64_t last_step(const ElasticRecord& record) const;
   SliceRange slices_of(const ElasticRecord& record, std::uint64_t step) const;
-  /// Who sends a slice to `receiver`: the donors on its host take turns; if there are none, all do.
+  /// Who sends a slice to `receiver`: the donors on its host take turns; if there are none, all of
+  /// its part do.
   static const std::string& donor_of(const ElasticRecord& record, std::uint32_t slice,
                                      std::string_view receiver);
   /// Whether members that are no donors still compute nothing in this step: also in the first one

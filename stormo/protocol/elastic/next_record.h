@@ -31,8 +31,9 @@ std::vector<std::size_t> mutual_set(std::span<const Survivor> all);
 /// From which step survivors go on.
 struct Base {
   std::uint64_t step = 0;
-  std::uint64_t state_hash = 0;  ///< 0: nobody has applied the step yet
-  std::vector<bool> holds{};     ///< by survivor: has the state, or the gradients that lead to it
+  /// 0: nobody has applied the step yet, or survivors have several parts of the model.
+  std::uint64_t state_hash = 0;
+  std::vector<bool> holds{};  ///< by survivor: has the state, or the gradients that lead to it
 };
 
 /// Empty if nobody among them has the state.
@@ -40,12 +41,12 @@ struct Base {
 /// Whoever passes the agreement on step n knows that every member holds its whole gradient. So if
 /// one has committed n, or all that are left hold the gradient of n, n is committed: what any
 /// member has committed is never lost, wherever that member is now. Else nobody can have passed,
-/// and n is redone. Where states differ, most are right.
+/// and n is redone. Where states of one part differ, most are right.
 std::optional<Base> find_base(std::span<const Survivor> survivors);
 
-/// The record that follows on `present`; empty if nobody among them has the state. Members that
-/// leave are left out, unless only they have it, or a member is lost: then more may be, and they
-/// leave after the next step.
+/// The record that follows on `present`; empty if there is a part of whose state nobody among them
+/// has it. Members that leave are left out, unless only they have some part, or a member is lost:
+/// then more may be, and they leave after the next step.
 std::optional<ElasticRecord> next_record(const ElasticRecord& present,
                                          std::span<const Survivor> survivors);
 

@@ -49,6 +49,11 @@ TEST(ElasticModel, WhateverFailsThereIsOneLineageAndItGoesOn) {
 
 TEST(ElasticModel, AlsoWithSixMembers) { explore(kSeedsOfOtherSizes, {.members = 6}); }
 TEST(ElasticModel, AlsoWithTwoMembers) { explore(kSeedsOfOtherSizes, {.members = 2}); }
+TEST(ElasticModel, AlsoWithPartsOfTheModel) {
+  const ElasticCounts seen = explore(kSeedsOfOtherSizes, {.parts = 2});
+  EXPECT_GT(seen.healed, kSeedsOfOtherSizes) << seen.text();
+  explore(kSeedsOfOtherSizes, {.members = 6, .newcomers = 3, .parts = 3});
+}
 TEST(ElasticModel, AlsoWithManyThatCome) {
   explore(kSeedsOfOtherSizes, {.members = 1, .newcomers = 5});
 }

@@ -116,6 +116,18 @@ TEST(ElasticHealing, StaysOnHostsOnlyWhereEachHasADonor) {
   EXPECT_EQ(healing.slices_of(record, 12), (SliceRange{.first = 4, .count = 4}));
 }
 
+TEST(ElasticHealing, SlicesComeFromDonorsOfTheSamePartOfTheModel) {
+  ElasticRecord record = record_of_hosts();
+  for (const std::size_t member : {1u, 2u, 4u}) record.members[member].part = 1;
+  EXPECT_EQ(donors_of(record, "a/2"), (Names{"a/1", "a/1", "a/1", "a/1"}));
+  EXPECT_EQ(donors_of(record, "c/0"), (Names{"a/1", "a/1", "a/1", "a/1"}));
+  record.members.pop_back();  // c/0
+  EXPECT_TRUE(Healing::is_near(record));
+  record.members[2].part = 0;
+  record.donors = {"a/1", "b/0"};
+  EXPECT_FALSE(Healing::is_near(record)) << "the donor of a/0 and a/2 is on another host";
+}
+
 TEST(ElasticHealing, NothingIsSentWhereAllAreDonors) {
   const ElasticRecord record = record_of(3, 3);
   EXPECT_EQ(Healing{.slices = 4}.slices_of(record, 11), SliceRange{});
@@ -226,6 +238,69 @@ TEST(ElasticBase, WhereStatesDifferMostAreRight) {
   all[0].held.state_hash = 1;
   EXPECT_EQ(find_base(all)->state_hash, 5u);
   EXPECT_EQ(find_base(all)->holds, (std::vector{false, true, true}));
+}
+
+/// Two pipelines of two stages, whose states and gradients have hashes of their own.
+std::vector<Survivor> of_pipelines() {
+  std::vector<Survivor> all = survivors(4);
+  for (const std::size_t i : {1u, 3u}) {
+    all[i].entry.part = 1;
+    all[i].held.state_hash = 15;
+    all[i].held.gradient_hash = 16;
+  }
+  return all;
+}
+
+TEST(ElasticBase, StatesAndGradientsAreComparedInEachPartOfTheModel) {
+  std::vector<Survivor> all = of_pipelines();
+  EXPECT_EQ(find_base(all)->step, 10u);
+  EXPECT_EQ(find_base(all)->state_hash, 0u) << "there are two";
+  EXPECT_EQ(find_base(all)->holds, (std::vector{true, true, true, true}));
+  all[3].held.state_hash = 5;  // that of the other part
+  EXPECT_EQ(find_base(all)->holds, (std::vector{true, true, true, false}));
+  all = of_pipelines();
+  for (std::size_t i = 0; i < all.size(); ++i) prepare(all[i].held, 70 + all[i].entry.part);
+  EXPECT_EQ(find_base(all)->step, 11u);
+  EXPECT_EQ(find_base(all)->holds, (std::vector{true, true, true, true}));
+  all[3].held.prepared_hash = 70;
+  EXPECT_EQ(find_base(all)->step, 10u) << "gradients of a part differ: nobody can have committed";
+}
+
+TEST(ElasticBase, WhatOneHasCommittedIsTheBaseOfPartsOfWhichNobodyHas) {
+  std::vector<Survivor> all = of_pipelines();
+  for (const std::size_t i : {1u, 3u}) {
+    all[i].held = {.step = 9, .is_whole = true, .state_hash = 14};
+    prepare(all[i].held, 16);
+  }
+  EXPECT_EQ(find_base(all)->step, 10u);
+  EXPECT_EQ(find_base(all)->holds, (std::vector{true, true, true, true}));
+}
+
+ElasticRecord record_of_pipelines() {
+  ElasticRecord present = record_of(4, 4);
+  present.members[1].part = present.members[3].part = 1;
+  return present;
+}
+
+TEST(ElasticNextRecord, ThereIsNoneWithoutSomebodyWhoHasTheStateOfAPart) {
+  std::vector<Survivor> all = of_pipelines();
+  all.erase(all.begin() + 1);
+  const auto without_one = next_record(record_of_pipelines(), all);
+  ASSERT_TRUE(without_one);
+  EXPECT_EQ(without_one->donors, (Names{"m0", "m2", "m3"}));
+  EXPECT_EQ(without_one->members.back().part, 1u);
+  all.back().held.is_whole = false;  // it is being healed
+  EXPECT_FALSE(next_record(record_of_pipelines(), all));
+  all.pop_back();
+  EXPECT_FALSE(next_record(record_of_pipelines(), all));
+}
+
+TEST(ElasticNextRecord, WhoLeavesStaysAsLongAsNobodyElseHasItsPart) {
+  std::vector<Survivor> all = of_pipelines();
+  for (const std::size_t i : {1u, 2u, 3u}) all[i].leaves = true;
+  const auto next = next_record(record_of_pipelines(), all);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->donors, (Names{"m0", "m1", "m3"}));
 }
 
 TEST(ElasticNextRecord, WhoLeavesIsLeftOutUnlessItMayBeNeeded) {

@@ -64,16 +64,19 @@ ElasticWorld::ElasticWorld(std::uint64_t seed, ElasticWorldOptions options)
       is_benign_(seed % 4 == 0),
       loses_messages_(seed % 4 >= 2),
       min_ranks_(seed % 7 == 3 ? 2 : 1),
-      fault_every_s_(is_benign_ ? 0.7 : 1.0 + 2.0 * static_cast<double>(seed % 5)) {
+      fault_every_s_((is_benign_ ? 0.7 : 1.0 + 2.0 * static_cast<double>(seed % 5)) *
+                     options.parts) {
   const auto all = static_cast<std::size_t>(options.members + options.newcomers);
   processes_.resize(all);
   cuts_.assign(all, std::vector<int>(all, 0));
   register_ = {.epoch = 1, .plan_hash = kPlanHash};
-  register_.state_hash = hash_of({}, 0);
-  lineage_.push_back(register_.state_hash);
+  lineage_.emplace_back();
+  for (std::uint32_t part = 0; part < options.parts; ++part) lineage_[0][part] = hash_of({}, 0);
+  if (options.parts == 1) register_.state_hash = lineage_[0][0];
   for (std::size_t slot = 0; slot < static_cast<std::size_t>(options.members); ++slot) {
     start(slot);
-    register_.members.push_back({.id = processes_[slot].id, .address = "here"});
+    register_.members.push_back(
+        {.id = processes_[slot].id, .address = "here", .part = part_of(slot)});
     register_.donors.push_back(processes_[slot].id.identity);
   }
   for (auto slot = static_cast<std::size_t>(options.members); slot < all; ++slot) {
@@ -153,8 +156,9 @@ void ElasticWorld::start(std::size_t slot) {
   p.is_alive = true;
   p.machine.emplace(ElasticOptions{.me = p.id,
                                    .address = "here",
+                                   .part = part_of(slot),
                                    .plan_hash = kPlanHash,
-                                   .initial_hash = hash_of({}, 0),
+                                   .initial_hash = told(hash_of({}, 0), slot),
                                    .last_step = options_.steps,
                                    .global_batch = kBatch,
                                    .min_ranks = min_ranks_,
@@ -279,8 +283,9 @@ void ElasticWorld::perform(std::size_t slot, ElasticAction action) {
   if (auto* agree = std::get_if<AgreeOn>(&action)) return order(slot, *agree);
   if (auto* update = std::get_if<ApplyUpdate>(&action)) return apply(slot, *update);
   if (auto* hash = std::get_if<HashState>(&action)) {
-    return tell(slot, random(1, 10),
-                StateHashed{.epoch = hash->epoch, .hash = hash_of(p.state, hash->step)});
+    return tell(
+        slot, random(1, 10),
+        StateHashed{.epoch = hash->epoch, .hash = told(hash_of(p.state, hash->step), slot)});
   }
   if (auto* done = std::get_if<StepCommitted>(&action)) {
     return check_commit(slot, done->step, p.state, p.prepared);

@@ -36,6 +36,9 @@ struct ElasticWorldOptions {
   int newcomers = 2;  ///< start later
   std::uint64_t steps = 1000;
   Bug bug = Bug::kNone;
+  /// Of the model; processes have them in turns. Faults are rarer by as much: members go on only
+  /// where some of each part reach each other.
+  std::uint32_t parts = 1;
 };
 
 /// What happened, to show that it did.
@@ -158,6 +161,13 @@ class ElasticWorld {
   static StepAgreed verdict(const Key& key, const Collective& all);
   static State after(State state, std::uint64_t step, std::uint64_t gradient);
   static std::uint64_t hash_of(const State& state, std::uint64_t step);
+  std::uint32_t part_of(std::size_t slot) const {
+    return static_cast<std::uint32_t>(slot) % options_.parts;
+  }
+  /// As the members know it, for whom each part of the model has hashes of its own.
+  std::uint64_t told(std::uint64_t hash, std::size_t slot) const {
+    return hash + 2 * part_of(slot);
+  }
 
   // elastic_world_faults.cc: what fails, and what must hold
   void plan_fault();
@@ -210,7 +220,8 @@ class ElasticWorld {
   std::map<std::uint64_t, ElasticRecord> proposals_;  // on their way to the register
   std::map<Key, Collective> collectives_;
   std::map<Wish, std::vector<MemberId>> preparing_;  // those that make this group
-  std::vector<std::uint64_t> lineage_;  // state hash after each step that was committed
+  /// After each step that was committed, by part of the model: the state hash.
+  std::vector<std::map<std::uint32_t, std::uint64_t>> lineage_;
   Epoch last_commit_epoch_ = 0;
   TimePoint last_commit_{};
   TimePoint next_freeze_{};

@@ -71,7 +71,8 @@ bool ElasticWorld::may_lose(std::size_t slot) const {
 bool ElasticWorld::has_other_holder(const ElasticRecord& record, std::size_t slot) const {
   for (std::size_t s = 0; s < processes_.size(); ++s) {
     const Process& p = processes_[s];
-    if (s == slot || !p.is_alive || p.hangs || !record.names(p.id)) continue;
+    const bool is_other = s != slot && part_of(s) == part_of(slot);
+    if (!is_other || !p.is_alive || p.hangs || !record.names(p.id)) continue;
     const bool is_in = p.machine->epoch() == record.epoch;
     if (p.machine->held().is_whole && (is_in || record.is_donor(p.id.identity))) return true;
   }
@@ -253,7 +254,7 @@ void ElasticWorld::check_record(const ElasticRecord& next) {
   if (next.base_step < committed) return fail("a committed step is lost");
   if (next.base_step > committed + 1) return fail("a step is left out");
   if (next.base_step == committed + 1) ++counts_.prepared_bases;
-  if (next.state_hash != 0 && next.state_hash != lineage_[next.base_step]) {
+  if (next.state_hash != 0 && next.state_hash != lineage_[next.base_step][0]) {
     return fail("the base is of another lineage");
   }
   if (is_benign_) return fail("a pause below the limit has changed the members");
@@ -272,10 +273,12 @@ void ElasticWorld::check_commit(std::size_t slot, std::uint64_t step, const Stat
   const std::uint64_t hash = hash_of(state, step);
   if (step > lineage_.size()) return fail("a step is committed before the one before it");
   if (step == lineage_.size()) {
-    lineage_.push_back(hash);
+    lineage_.emplace_back();
     last_commit_ = std::max(last_commit_, now_);
     last_commit_epoch_ = std::max(last_commit_epoch_, p.machine->epoch());
-  } else if (lineage_[step] != hash) {
+  }
+  const auto [known, is_first] = lineage_[step].emplace(part_of(slot), hash);
+  if (!is_first && known->second != hash) {
     return fail("a step is committed in two ways: " + std::to_string(step));
   }
   if (prepared.step != step || !prepared.has_all_samples) {

@@ -1,5 +1,6 @@
 // What the main threads of an ElasticWorld do: the parts of a step, and their collectives.
 #include <algorithm>
+#include <set>
 
 #include "tests/unit/protocol/elastic_world.h"
 
@@ -199,8 +200,9 @@ void ElasticWorld::conclude(std::size_t slot, const Key& key, const Collective& 
   if (part == Part::kGroup) return handle(slot, GroupStarted{.epoch = epoch});
   if (part == Part::kAgree) return handle(slot, verdict(key, all));
   receive_step(p, key, all);
-  handle(slot,
-         StepReduced{.epoch = epoch, .step = p.order.step, .gradient_hash = p.prepared.gradient});
+  handle(slot, StepReduced{.epoch = epoch,
+                           .step = p.order.step,
+                           .gradient_hash = told(p.prepared.gradient, slot)});
 }
 
 void ElasticWorld::receive_step(Process& p, const Key& key, const Collective& all) {
@@ -231,6 +233,9 @@ void ElasticWorld::receive_step(Process& p, const Key& key, const Collective& al
   for (std::uint32_t i = 0; i < p.order.slices.count; ++i) {
     const std::uint32_t slice = p.order.slices.first + i;
     const std::string& donor = Healing::donor_of(p.group, slice, p.id.identity);
+    if (p.group.part_of(donor) != p.group.part_of(p.id.identity)) {
+      return fail("a slice of another part of the model");
+    }
     p.state[slice] = all.entries[*p.group.rank_of(donor)]->state[slice];
     if (may_flip && chance(0.02)) {
       p.state[slice] ^= 1;
@@ -241,21 +246,18 @@ void ElasticWorld::receive_step(Process& p, const Key& key, const Collective& al
 
 StepAgreed ElasticWorld::verdict(const Key& key, const Collective& all) {
   StepAgreed agreed{.epoch = std::get<Epoch>(key), .step = std::get<2>(key)};
-  std::uint64_t state_hash = 0;
-  for (const std::optional<Entry>& e : all.entries) {
-    agreed.stops |= e->stops;
-    agreed.changes |= e->changes;
-    if (e->gradient_hash != all.entries.front()->gradient_hash) {
-      agreed.verdict = AgreeVerdict::kGradientsDiffer;
-    }
+  std::map<std::uint32_t, std::set<std::uint64_t>> gradients, states;  // by part
+  for (std::size_t rank = 0; rank < all.entries.size(); ++rank) {
+    const Entry& e = *all.entries[rank];
+    const std::uint32_t part = all.record.members[rank].part;
+    agreed.stops |= e.stops;
+    agreed.changes |= e.changes;
+    gradients[part].insert(e.gradient_hash);
+    if (e.state_hash != 0) states[part].insert(e.state_hash);
   }
-  for (const std::optional<Entry>& e : all.entries) {
-    if (e->state_hash == 0) continue;
-    if (state_hash != 0 && state_hash != e->state_hash) {
-      agreed.verdict = AgreeVerdict::kStatesDiffer;
-    }
-    state_hash = e->state_hash;
-  }
+  const auto differ = [](const auto& it) { return it.second.size() > 1; };
+  if (std::ranges::any_of(gradients, differ)) agreed.verdict = AgreeVerdict::kGradientsDiffer;
+  if (std::ranges::any_of(states, differ)) agreed.verdict = AgreeVerdict::kStatesDiffer;
   return agreed;
 }
 
