@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
+#include <stormo/train/loop/state_watch.h>
 #include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/run/averaging_schedule.h>
 #include <stormo/train/run/common_run.h>
-#include <stormo/train/run/state_watch.h>
 
 namespace stormo::train {
 

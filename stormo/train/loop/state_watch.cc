@@ -1,4 +1,4 @@
-#include <stormo/train/run/state_watch.h>
+#include <stormo/train/loop/state_watch.h>
 
 #include <algorithm>
 #include <chrono>
