@@ -20,9 +20,11 @@ Pass commit_before_update() {
     if (has_servers(in)) return bad("servers update, and no rank waits for all gradients");
     if (is_diverged(in)) return bad("each rank updates by gradients of its own");
     if (longest_delay(in) > 0) return bad("steps overlap, so none is over before the next begins");
+    const bool has_peers = copy_of_model(in.mesh, 0).parts > 1;
     for (std::size_t axis = 0; axis < in.optimizer_state.size(); ++axis) {
       const bool is_whole = in.optimizer_state[axis] == plan::Placement::kReplicate;
-      if (is_whole || in.parameters[axis] == plan::Placement::kShared) continue;
+      const bool is_stage = has_peers && in.mesh.axes[axis].name == plan::kStageAxis;
+      if (is_whole || is_stage || in.parameters[axis] == plan::Placement::kShared) continue;
       return bad("a rank has parts of the state that no other one has, and may be lost");
     }
     plan::StepPlan out = in;

@@ -148,8 +148,8 @@ class Writer {
   std::vector<int> replicas_left_;  // by action
 };
 
-/// By replica and piece: who computes it. The micro-batches of lost ranks go in turn to their
-/// peers.
+/// By replica and piece: who computes it, of the ranks that `left` has for each stage. The
+/// micro-batches of others go in turn to their peers.
 std::vector<std::vector<Rank>> assign_pieces(const plan::StepPlan& plan,
                                              const std::vector<std::vector<Rank>>& left,
                                              const std::vector<StagePiece>& pieces) {
@@ -179,9 +179,13 @@ std::vector<std::vector<Rank>> assign_pieces(const plan::StepPlan& plan,
 
 }  // namespace
 
-Result<AssignedPlan> reroute(const plan::StepPlan& plan, std::vector<Rank> lost, int more_kept) {
+Result<AssignedPlan> reroute(const plan::StepPlan& plan, std::vector<Rank> lost, int more_kept,
+                             const std::vector<Rank>& idle) {
   STORMO_RETURN_IF_ERROR(check_peers(plan));
   STORMO_ASSIGN_OR_RETURN(const auto left, ranks_left(plan, lost));
+  std::vector<Rank> without_work = lost;
+  without_work.insert(without_work.end(), idle.begin(), idle.end());
+  STORMO_ASSIGN_OR_RETURN(const auto computing, ranks_left(plan, without_work));
   const std::int64_t all = std::int64_t{num_replicas(plan)} * std::ssize(plan.actions);
   if (all > plan::kMaxActions) {
     return invalid_argument(
@@ -189,12 +193,12 @@ Result<AssignedPlan> reroute(const plan::StepPlan& plan, std::vector<Rank> lost,
         " actions, of at most " + std::to_string(plan::kMaxActions) +
         "; use fewer replicas or micro-batches");
   }
-  if (lost.empty()) return assign(plan);
+  if (without_work.empty()) return assign(plan);
   std::ranges::sort(lost);
   const std::vector<StagePiece> pieces = pieces_of(plan);
   const KeptSegments kept = kept_segments(
       plan, pieces, std::clamp(more_kept, 0, num_replicas(plan) * plan.micro_batches));
-  const std::vector<std::vector<Rank>> rank_of = assign_pieces(plan, left, pieces);
+  const std::vector<std::vector<Rank>> rank_of = assign_pieces(plan, computing, pieces);
   ReroutedOrder best;
   for (const Preference preference : kPreferences) {
     ReroutedOrder order = order_tasks(pieces, plan.mesh.size(), kept, rank_of, preference);

@@ -20,10 +20,15 @@ namespace stormo::parallel {
 /// the more of them, the more it has to do while it would wait.
 ///
 /// A stage of which l of d ranks are lost takes at least d/(d-l) as long as before; what of this is
-/// more than the ranks' idle time, a step takes longer. Nobody lost: plan::assign(). The failures
-/// are those of plan::check_peers() and plan::ranks_left(). O(actions of all ranks * (ranks +
+/// more than the ranks' idle time, a step takes longer.
+///
+/// `idle`: ranks that are there, and compute no micro-batch: replacements that have not got the
+/// state yet. They take part in what ranks do together, so they get the gradients.
+///
+/// Nobody lost or idle: plan::assign(). The failures are those of plan::check_peers() and
+/// plan::ranks_left(), without lost and idle ranks. O(actions of all ranks * (ranks +
 /// micro-batches)).
 Result<plan::AssignedPlan> reroute(const plan::StepPlan& plan, std::vector<Rank> lost,
-                                   int more_kept = 0);
+                                   int more_kept = 0, const std::vector<Rank>& idle = {});
 
 }  // namespace stormo::parallel

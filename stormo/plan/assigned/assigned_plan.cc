@@ -41,20 +41,6 @@ std::vector<int> stages_of(const StepPlan& plan, const Stages& stages, const Act
   return out;
 }
 
-/// Groups of one rank of each stage; those that are over join them in turn.
-std::vector<std::vector<Rank>> across(const std::vector<int>& stages,
-                                      const std::vector<std::vector<Rank>>& left) {
-  std::size_t groups = left[at(stages.front())].size();
-  for (const int s : stages) groups = std::min(groups, left[at(s)].size());
-  std::vector<std::vector<Rank>> out(groups);
-  for (const int s : stages) {
-    const std::vector<Rank>& ranks = left[at(s)];
-    for (std::size_t i = 0; i < ranks.size(); ++i) out[i % groups].push_back(ranks[i]);
-  }
-  for (std::vector<Rank>& group : out) std::ranges::sort(group);
-  return out;
-}
-
 /// Of an action about a replica's batch, where each rank does the work of its own replica.
 void append_own(const StepPlan& plan, const Stages& stages, std::size_t action, int replica,
                 std::vector<AssignedAction>& out) {
@@ -142,11 +128,25 @@ Result<std::vector<std::vector<Rank>>> ranks_left(const StepPlan& plan,
   return out;
 }
 
+// One rank of each stage; those that are over join them in turn.
+std::vector<std::vector<Rank>> groups_over_stages(const std::vector<int>& stages,
+                                                  const std::vector<std::vector<Rank>>& left) {
+  std::size_t groups = left[at(stages.front())].size();
+  for (const int s : stages) groups = std::min(groups, left[at(s)].size());
+  std::vector<std::vector<Rank>> out(groups);
+  for (const int s : stages) {
+    const std::vector<Rank>& ranks = left[at(s)];
+    for (std::size_t i = 0; i < ranks.size(); ++i) out[i % groups].push_back(ranks[i]);
+  }
+  for (std::vector<Rank>& group : out) std::ranges::sort(group);
+  return out;
+}
+
 std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const Action& a,
                                          const std::vector<std::vector<Rank>>& left) {
   const std::vector<int> stages = stages_of(plan, Stages(plan.model), a);
   const Together how = together(plan, a);
-  if (how == Together::kStages) return across(stages, left);
+  if (how == Together::kStages) return groups_over_stages(stages, left);
   std::vector<std::vector<Rank>> out;
   for (const int s : stages) {
     if (how == Together::kStage || out.empty()) out.emplace_back();

@@ -56,6 +56,10 @@ Result<std::vector<std::vector<Rank>>> ranks_left(const StepPlan& plan,
 std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const Action& a,
                                          const std::vector<std::vector<Rank>>& left);
 
+/// Those over some stages, for ranks that only add up.
+std::vector<std::vector<Rank>> groups_over_stages(const std::vector<int>& stages,
+                                                  const std::vector<std::vector<Rank>>& left);
+
 /// Whether an action is about the batch of one replica: a load, or one of a micro-batch.
 bool is_of_replica(const Action& a);
 

@@ -377,8 +377,9 @@ class AssignedRank {
   double loss_ = 0, squares_ = 0, factor_ = 1;
 };
 
-void expect_trains_as_one_process(const plan::StepPlan& p, const std::vector<Rank>& lost) {
-  const AssignedPlan assigned = reroute(p, lost).take_or_throw();
+void expect_trains_as_one_process(const plan::StepPlan& p, const std::vector<Rank>& lost,
+                                  const std::vector<Rank>& idle = {}) {
+  const AssignedPlan assigned = reroute(p, lost, 0, idle).take_or_throw();
   const Trained expected = on_one_process(p);
   std::vector<Rank> left;
   for (Rank r = 0; r < p.mesh.size(); ++r) {
@@ -432,6 +433,12 @@ TEST(AssignedRun, TrainsAsOneProcessWithChunksAndLossesInEachPipeline) {
   expect_trains_as_one_process(plan_with_all(interleaved(), 2, 2, 3), {0, 3});
   expect_trains_as_one_process(plan_with_all(zero_bubble_v(), 3, 2, 3), {0, 4, 8});
   expect_trains_as_one_process(plan_with_all(one_forward_one_backward(), 3, 1, 3), {0, 3, 7, 5});
+}
+
+TEST(AssignedRun, RanksThatOnlyAddUpHaveTheSameParameters) {
+  const plan::StepPlan p = plan_with_all(one_forward_one_backward(), 3, 1, 3);
+  expect_trains_as_one_process(p, {}, {0, 5});
+  expect_trains_as_one_process(p, {1}, {0, 4});
 }
 
 TEST(AssignedRun, TrainsAsOneProcessWithNobodyLost) {

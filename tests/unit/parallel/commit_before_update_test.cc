@@ -8,9 +8,11 @@
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/commit_before_update.h>
 #include <stormo/parallel/computation/gradient_scale.h>
+#include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/trust_ratios.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/replicas/host_shared.h>
 #include <stormo/parallel/replicas/mirrored.h>
@@ -70,6 +72,16 @@ TEST(CommitBeforeUpdate, StandsBeforeTheUpdateOfOneCopyAndItsEnd) {
     const Status verified = analysis::verify(*p);
     EXPECT_TRUE(verified.ok()) << verified.to_string();
   }
+}
+
+TEST(CommitBeforeUpdate, TakesStagesOfWhichThereAreOtherRanks) {
+  const plan::StepPlan one =
+      compose(one_device(layers(2)), micro_batches(2), pipeline({.stages = 2})).take_or_throw();
+  EXPECT_THAT(commit_before_update()(one).status().message(), ::testing::HasSubstr("may be lost"));
+  const auto two = compose(one, {mirrored(2), commit_before_update()});
+  ASSERT_TRUE(two.ok()) << two.status().to_string();
+  const Status verified = analysis::verify(*two);
+  EXPECT_TRUE(verified.ok()) << verified.to_string();
 }
 
 TEST(CommitBeforeUpdate, RefusesPlansInWhichARankHasNotAllThatItNeeds) {

@@ -14,6 +14,7 @@
 #include <stormo/analysis/verify/assigned_verify.h>
 #include <stormo/base/index.h>
 #include <stormo/base/rng.h>
+#include <stormo/parallel/computation/commit_before_update.h>
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
 #include <stormo/parallel/computation/recompute.h>
@@ -183,6 +184,33 @@ TEST(Reroute, NoRankKeepsMoreThanTheFullestOfThePlan) {
       }
     }
   }
+}
+
+TEST(Reroute, IdleRanksComputeNothingAndGetTheSums) {
+  for (const Case& c : flushed({3}, {4})) {
+    const StepPlan p = plan_of(c, {mirrored(3), commit_before_update()});
+    for (const std::vector<Rank>& lost : {std::vector<Rank>{}, {4}}) {
+      const std::string name = named(c, lost);
+      const std::vector<Rank> idle = {0, 5};
+      const AssignedPlan rerouted = reroute(p, lost, 0, idle).take_or_throw();
+      const Status ok = analysis::verify(rerouted);
+      ASSERT_TRUE(ok.ok()) << name << ": " << ok.message();
+      expect_each_once(rerouted, name);
+      expect_whole_sums(rerouted, name);
+      for (const Rank r : idle) {
+        int reductions = 0;
+        for (const AssignedAction& a : project(rerouted, r)) {
+          const Action& action = p.actions[a.action];
+          EXPECT_FALSE(is_of_replica(action)) << name;
+          reductions += action.kind == ActionKind::kAllReduce ? 1 : 0;
+        }
+        EXPECT_GT(reductions, 0) << name;
+      }
+    }
+  }
+  const StepPlan p = plan_of({one_forward_one_backward(), {2, 2, 1}}, {mirrored(2)});
+  EXPECT_TRUE(reroute(p, {1}).ok());
+  EXPECT_FALSE(reroute(p, {1}, 0, {3}).ok()) << "nobody computes the second stage";
 }
 
 TEST(Reroute, PeersShareTheWorkOfALostRankEvenly) {
