@@ -6,8 +6,6 @@
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>
-#include <stormo/train/store/host_copy_store.h>
-#include <stormo/train/store/replicated_store.h>
 
 namespace stormo::train {
 namespace {
@@ -64,10 +62,7 @@ void RunModel::go_on(std::unique_ptr<Optimizer>& kept) {
 }
 
 std::unique_ptr<Optimizer> RunModel::take_optimizer() {
-  if (!store_) return nullptr;
-  if (auto* shared = dynamic_cast<HostCopyStore*>(store_.get())) return shared->take_optimizer();
-  // plans that commit have no other store
-  return dynamic_cast<ReplicatedStore&>(*store_).take_optimizer();
+  return store_ ? store_->take_optimizer() : nullptr;
 }
 
 Status RunModel::make_runner(RunnerParts parts) {

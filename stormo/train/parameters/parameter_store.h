@@ -184,6 +184,9 @@ class ParameterStore : public HeldState {
   /// Called at the end of a step: frees the gradients of the module. Not a collective.
   virtual void zero_grad() { optimizer().zero_grad(); }
   virtual Optimizer& optimizer() = 0;
+  /// The optimizer with its state, for a store over other ranks; null: it stays with this one. Only
+  /// destruction may follow. Not a collective.
+  virtual std::unique_ptr<Optimizer> take_optimizer() { return nullptr; }
 
   // Not collectives.
   /// Null without servers of the parameters.

@@ -36,8 +36,6 @@ class HostCopyStore final : public ParameterStore {
   /// HostCopy::finish().
   void expect_nobody() { is_alone_ = true; }
   void set_say(std::function<void(const std::string&)> say) { say_ = std::move(say); }
-  /// The optimizer with its state, for a store over other ranks. Only destruction may follow.
-  std::unique_ptr<Optimizer> take_optimizer();
 
   void set_plan(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override;
@@ -47,6 +45,7 @@ class HostCopyStore final : public ParameterStore {
   Status update(const ParameterRange& all, const StepRate& rate) override;
   void zero_grad() override;
   Optimizer& optimizer() override { return *optimizer_; }
+  std::unique_ptr<Optimizer> take_optimizer() override;
 
  private:
   std::vector<RangeGradient> gradients();

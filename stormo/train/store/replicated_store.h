@@ -26,8 +26,7 @@ class ReplicatedStore final : public ParameterStore {
   TensorMap residuals() const override { return replicas_ ? replicas_->residuals() : TensorMap(); }
   void keep_residuals(TensorMap kept) override { kept_ = std::move(kept); }
   Status finish_gradients() override { return replicas_ ? replicas_->finish() : Status(); }
-  /// The optimizer with its state, for a store over other ranks. Only destruction may follow.
-  std::unique_ptr<Optimizer> take_optimizer();
+  std::unique_ptr<Optimizer> take_optimizer() override;
 
  private:
   const AxisGroups& groups_;
