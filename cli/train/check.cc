@@ -77,6 +77,12 @@ void check_files(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
 void check_replay(const train::Recipe& recipe, int ranks, Errors& errors) {
   const std::string& log = recipe.elastic.register_address;
   if (!train::is_membership_log(log)) return;
+  if (recipe.train.strategy.pipeline > 1) {
+    errors.emplace_back(
+        "elastic.register: a log of members does not say who had which stage, so pipelines are not "
+        "replayed; leave it out");
+    return;
+  }
   const Status status = train::open_membership_log(log, ranks).status().within("elastic.register");
   if (!status.ok()) errors.push_back(status.message());
   const std::string own = train::membership_log_in(recipe.train.checkpoint.directory);
@@ -206,7 +212,8 @@ std::optional<launch::Elastic> elastic_of(const train::Recipe& recipe) {
       .longest_stop = std::chrono::duration_cast<Duration>(
           std::chrono::duration<double>(kSilencesOfAStop * recipe.elastic.silence_s)),
       .min_ranks = static_cast<int>(recipe.elastic.min_ranks),
-      .max_ranks = static_cast<int>(std::min<std::int64_t>(parts, launch::kMaxRanks))};
+      .max_ranks = static_cast<int>(std::min<std::int64_t>(parts, launch::kMaxRanks)),
+      .adds_places = recipe.train.strategy.pipeline == 1};
 }
 
 /// Whether an elastic run can use the register that it names; nothing is connected.

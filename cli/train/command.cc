@@ -62,8 +62,9 @@ void add_outlets(CLI::App& command, TrainArguments& a) {
 
 /// The address, which may be empty, has no blanks.
 std::string elastic_text(const launch::Elastic& elastic) {
-  return fmt::format("{} {} {} {} {}", elastic.replaces ? 1 : 0, elastic.longest_stop.count(),
-                     elastic.min_ranks, elastic.max_ranks, elastic.register_address);
+  return fmt::format("{} {} {} {} {} {}", elastic.replaces ? 1 : 0, elastic.longest_stop.count(),
+                     elastic.min_ranks, elastic.max_ranks, elastic.adds_places ? 1 : 0,
+                     elastic.register_address);
 }
 
 }  // namespace
@@ -161,7 +162,7 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
     std::istringstream words{std::string(parts[4])};
     Duration::rep longest_stop = 0;
     words >> elastic.replaces >> longest_stop >> elastic.min_ranks >> elastic.max_ranks >>
-        elastic.register_address;
+        elastic.adds_places >> elastic.register_address;
     elastic.longest_stop = Duration(longest_stop);
   }
   std::istringstream chosen{std::string(parts[5])};  // none has a blank

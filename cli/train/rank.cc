@@ -144,9 +144,11 @@ train::TrainerOptions options_of(const TrainRun& run) {
 Status problem_of(const TrainRun& run, const comm::Communicator& group) {
   if (run.is_checked) return {};
   const int number = run.session ? run.session->worker() : group.rank();
-  const std::vector<std::string> problems = problems_of_rank(
-      run.parsed, run.words, train::ranks_of_workers(options_of(run), group.size()),
-      !run.launched && number == 0);
+  // one that is started again is alone as yet
+  const int ranks = run.elastic ? run.elastic->place.size : group.size();
+  const std::vector<std::string> problems =
+      problems_of_rank(run.parsed, run.words, train::ranks_of_workers(options_of(run), ranks),
+                       !run.launched && number == 0);
   return problems.empty() ? Status()
                           : invalid_argument(fmt::format("{}", fmt::join(problems, "\n")));
 }
@@ -344,6 +346,8 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   train::Trainer trainer(group, task, data.train, data.splits, std::move(options));
   trainer.set_data_records(data.records);
   trainer.verify_state(run.parsed.recipe.verify_state);
+  const std::unique_ptr<train::ElasticSession> elastic = elastic_session(run);
+  trainer.set_elastic(elastic.get());
   STORMO_RETURN_IF_ERROR(refuse_together(group, check_plan(run, world, *task.module, trainer)));
   if (begins_run(run, world)) {
     STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/false, outlets));
@@ -358,8 +362,6 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
     }
     return &outlets.reports->observer();
   });
-  const std::unique_ptr<train::ElasticSession> elastic = elastic_session(run);
-  trainer.set_elastic(elastic.get());
   std::optional<TraceFile> trace;
   if (!run.words.trace.empty()) STORMO_RETURN_IF_ERROR(begin_trace(run, group, trainer, trace));
 

@@ -1,5 +1,5 @@
-// Wrong bits in an elastic job, with logical shards: they are found in the step in which they
-// appear, and never used, so the weights are those of one process, to the bit.
+// Wrong bits in an elastic job: they are found in the step in which they appear, and never used. So
+// the weights are those of a job without them, to the bit; with logical shards of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,6 +54,21 @@ TEST(WrongBits, WhoseGradientsAreAlwaysWrongIsReplaced) {
   EXPECT_THAT(o.err, HasSubstr("/1: ends: it had wrong bits 3 times within 1000 steps"));
   EXPECT_EQ(count(o.err, "is started again"), 1) << o.err;
   EXPECT_EQ(weights_of(o), right_weights()) << o.err;
+}
+
+// Local rank 1 has the second stage, as two others.
+TEST(WrongBits, InAPipelineAreFoundAmongRanksOfAStage) {
+  const std::string right = weights_of(job(6, "nowhere", "pipelines"));
+  const Outcome weight = job(6, "flip-weight", "pipelines");
+  EXPECT_EQ(weight.status, 0) << weight.err;
+  EXPECT_EQ(count(weight.out, "replica_mismatch in step 71: rank 1 (host "), 1) << weight.out;
+  EXPECT_EQ(weights_of(weight), right) << weight.err;
+  const Outcome gradient = job(6, "flip-gradient", "pipelines");
+  EXPECT_EQ(gradient.status, 0) << gradient.err;
+  EXPECT_THAT(gradient.out, HasSubstr("gradient_mismatch in step 71: step 71 is done again: "));
+  EXPECT_THAT(gradient.out, HasSubstr("/1 had other averaged gradients than most"));
+  EXPECT_EQ(weights_of(gradient), right) << gradient.err;
+  for (const Outcome& o : {weight, gradient}) EXPECT_EQ(count(o.out, "mismatch"), 1) << o.out;
 }
 
 // Which of two is right nobody knows.

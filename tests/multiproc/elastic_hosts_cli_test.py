@@ -79,6 +79,17 @@ class ElasticHosts(ElasticHostsTest):
         self.assertIn(f"{self.name}-2", err)
         self.assert_as_one_process(job, steps)
 
+    def test_peers_on_another_host_do_the_work_of_a_rank_of_a_pipeline(self):
+        words = ("strategy.pipeline=2", "train.micro_batches=2")  # a pipeline on each host
+        job = self.job(*words)
+        job.lose(1)
+        job.until_ranks(4)
+        self.kill_host(job, 2, 3)
+        job.until_ranks(2)
+        steps, err = job.stop()
+        self.assertRegex(err, r"-1/1: has the state: 0 B from its host, [\d.]+ [KM]iB from others")
+        self.assert_as_one_process(job, steps)
+
     def test_the_launcher_is_lost(self):
         job = self.job()
         job.until_step(STEPS_AFTER)

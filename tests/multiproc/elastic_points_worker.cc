@@ -2,12 +2,13 @@
 // `elastic_points_worker POINT KIND`: local rank 1 of the first host, or 0 where only it comes
 // there, is killed at this point of a step in the middle of the run. Where the point is one of a
 // replacement, its first replacement is killed there. All ranks are waited for, so there is a
-// replacement before the next step. `elastic_points_worker flip-WHAT shards`: the first process of
+// replacement before the next step. `elastic_points_worker flip-WHAT KIND`: the first process of
 // local rank 1 flips a bit of a weight or of an averaged gradient in the middle, or also in later
 // steps. Rank 0 prints the hash of the weights, and warnings of wrong bits.
 //
 // KIND is `shards`: logical shards, of which each rank has a copy of the parameters. Or `shared`:
-// ranks share one copy, and sums of gradients have no rounding, whoever adds them up.
+// ranks share one copy, and sums of gradients have no rounding, whoever adds them up. Or
+// `pipelines`, of two stages.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -24,8 +25,10 @@
 
 #include <stormo/launch/environment.h>
 #include <stormo/launch/process/fork_server.h>
+#include <stormo/model/mlp.h>
 #include <stormo/protocol/supervisor.h>
 #include <stormo/stormo.h>
+#include <stormo/tensor/memory.h>
 #include <stormo/train/elastic/elastic_session.h>
 
 namespace {
@@ -36,6 +39,7 @@ using std::string_view;
 constexpr int kSteps = 200;
 constexpr int kMiddle = 70;  ///< loads until the end, or steps until a flip
 constexpr int kNobodyGoesOn = 75;
+constexpr string_view kShards = "shards", kShared = "shared", kPipelines = "pipelines";
 
 /// Where this process is to end.
 class Fate {
@@ -107,7 +111,7 @@ constexpr string_view kFlip = "flip-";
 /// Which bits of this process are wrong, and when.
 class Flips {
  public:
-  Flips(const train::ElasticPlace& place, string_view point, torch::nn::Sequential net)
+  Flips(const train::ElasticPlace& place, string_view point, std::shared_ptr<torch::nn::Module> net)
       : net_(std::move(net)) {
     const bool is_victim = place.place.local_rank == 1 && place.incarnation == 1;
     if (is_victim && point.starts_with(kFlip)) what_ = point.substr(kFlip.size());
@@ -118,7 +122,8 @@ class Flips {
     if (action.kind == ActionKind::kAgree) ++steps_;
     const bool is_due = what_ == "gradient-always" || (steps_ - kMiddle) % 10 == 0;
     if (flipped_ || steps_ < kMiddle || !is_due) return;
-    const std::vector<torch::Tensor> all = net_->parameters();
+    std::vector<torch::Tensor> all = net_->parameters();
+    std::erase_if(all, [](const torch::Tensor& p) { return !tensor::has_memory(p); });
     if (action.kind == ActionKind::kUpdate && what_.starts_with("weight")) {
       flip(all.back().data());
     } else if (action.kind == ActionKind::kAllReduce && what_.starts_with("gradient")) {
@@ -132,7 +137,7 @@ class Flips {
     static_cast<std::uint8_t*>(t.mutable_data_ptr())[2] ^= 1;
     flipped_ = true;
   }
-  torch::nn::Sequential net_;
+  std::shared_ptr<torch::nn::Module> net_;
   string_view what_;
   int steps_ = 0;
   bool flipped_ = false;  // in this attempt at a step
@@ -161,7 +166,7 @@ class Numbers final : public data::Dataset {
   Fate& fate_;
 };
 
-/// What both kinds train: `fate` sees each part of a step.
+/// What all kinds train: `fate` sees each part of a step.
 train::Task watched_task(
     Fate& fate, std::shared_ptr<torch::nn::Module> module,
     std::function<torch::Tensor(const torch::Tensor& x)> forward,
@@ -236,26 +241,33 @@ class Reports final : public observe::RunObserver {
   Fate& fate_;
 };
 
-torch::nn::Sequential make_net() {
+train::Task clouds_task(Fate& fate, bool in_segments) {
   torch::manual_seed(1);
-  return torch::nn::Sequential(torch::nn::Linear(6, 33), torch::nn::Tanh(),
-                               torch::nn::Linear(33, 2));
+  const auto loss = [](const torch::Tensor& output, const torch::Tensor& target) {
+    return torch::nn::functional::cross_entropy(output, target);
+  };
+  if (in_segments) {
+    const auto net = std::make_shared<model::Mlp>(std::vector<std::int64_t>{6, 33, 2});
+    return watched_task(
+        fate, net, [net](const torch::Tensor& x) { return net->forward(x); }, loss);
+  }
+  torch::nn::Sequential net(torch::nn::Linear(6, 33), torch::nn::Tanh(), torch::nn::Linear(33, 2));
+  return watched_task(
+      fate, net.ptr(), [net](const torch::Tensor& x) mutable { return net->forward(x); }, loss);
 }
 
-train::Task task_of(torch::nn::Sequential net, Fate& fate) {
-  const auto forward = [net](const torch::Tensor& x) mutable { return net->forward(x); };
-  return watched_task(fate, net.ptr(), forward,
-                      [](const torch::Tensor& output, const torch::Tensor& target) {
-                        return torch::nn::functional::cross_entropy(output, target);
-                      });
-}
-
-train::TrainerOptions options(string_view point, bool shares) {
+train::TrainerOptions options(string_view point, string_view kind) {
+  const bool shares = kind == kShared;
   train::TrainerOptions o;
-  if (point.starts_with(kFlip)) o.gradients.overlap = false;  // one reduction in a step
+  // one reduction in a step, and the same one in each kind of run
+  o.gradients.overlap = !point.starts_with(kFlip) && kind != kPipelines;
   o.strategy.kind = train::Strategy::Kind::kDdp;
   o.commits = true;
-  o.logical_shards = shares ? 0 : 5;
+  o.logical_shards = kind == kShards ? 5 : 0;
+  if (kind == kPipelines) {
+    o.strategy.pipeline = 2;
+    o.micro_batches = 2;
+  }
   o.steps = kSteps;
   o.global_batch = shares ? 8 : 12;
   o.log_every = 1;
@@ -278,7 +290,8 @@ train::ElasticPlace find_place(string_view point) {
   return place;
 }
 
-int run(string_view point, bool shares) {
+int run(string_view point, string_view kind) {
+  const bool shares = kind == kShared;
   train::ElasticPlace place = find_place(point);
   Fate fate(place, point);
   fate.at("starts");
@@ -295,13 +308,13 @@ int run(string_view point, bool shares) {
                                  .is_asked_to_stop = [] { return false; },
                                  .is_asked_to_leave = [] { return false; }});
   Reports reports(fate);
-  const torch::nn::Sequential net = make_net();
-  Flips flips(place, point, net);
+  const train::Task task =
+      shares ? linear_task(fate) : clouds_task(fate, /*in_segments=*/kind == kPipelines);
+  Flips flips(place, point, task.module);
   std::shared_ptr<data::Dataset> samples;
   if (shares) samples = std::make_shared<Numbers>(fate);
   if (!shares) samples = std::make_shared<Clouds>(fate);
-  train::Trainer trainer(world, shares ? linear_task(fate) : task_of(net, fate), samples, {},
-                         options(point, shares));
+  train::Trainer trainer(world, task, samples, {}, options(point, kind));
   trainer.set_elastic(&session);
   trainer.verify_state(1);
   trainer.set_observer(&reports);
@@ -326,7 +339,7 @@ int run(string_view point, bool shares) {
 int main(int argc, char** argv) {
   launch::serve_forks(argc, argv);
   try {
-    return run(argv[1], argv[2] == string_view("shared"));
+    return run(argv[1], argv[2]);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "worker: %s\n", e.what());
     return 1;

@@ -65,6 +65,8 @@ Result<protocol::SizeAsked> size_asked(int ranks, const JobPlan& plan,
     return invalid_argument("the job is about to end: it keeps the ranks that it has");
   }
   protocol::SizeAsked asked{.ranks = ranks};
+  const int places = supervisor.num_ranks() + supervisor.num_free();
+  const int most = limits.adds_places ? limits.max_ranks : places;
   Requirements require("\n");
   require(ranks >= 1,
           fmt::format("-n {}: at least 1; SIGTERM for its launcher ends the job", ranks));
@@ -72,12 +74,12 @@ Result<protocol::SizeAsked> size_asked(int ranks, const JobPlan& plan,
           fmt::format("-n {}: the job has elastic.min_ranks={}, and would wait", ranks,
                       limits.min_ranks));
   require(
-      ranks <= limits.max_ranks,
-      fmt::format("-n {}: at most {}: each rank {}", ranks, limits.max_ranks,
-                  limits.max_ranks < kMaxRanks ? "needs a sample, or a logical shard, of each batch"
-                                               : "is a process with its own memory"));
+      ranks <= most,
+      fmt::format("-n {}: at most {}: each rank {}", ranks, most,
+                  most < kMaxRanks ? "needs a sample, a logical shard, or its place in a pipeline"
+                                   : "is a process with its own memory"));
   STORMO_RETURN_IF_ERROR(require.status());
-  const int more = ranks - supervisor.num_ranks() - supervisor.num_free();
+  const int more = ranks - places;
   if (more > 0) STORMO_RETURN_IF_ERROR(add_places(more, plan, supervisor, asked));
   return asked;
 }

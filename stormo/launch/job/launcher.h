@@ -48,6 +48,7 @@ struct Elastic {
   // Of a job that replaces its ranks: people may ask for more ranks or fewer while it runs.
   int min_ranks = 1;          ///< at least so many
   int max_ranks = kMaxRanks;  ///< at most
+  bool adds_places = true;  ///< false: each rank has a part of its own, and no new one can have it
   /// Path of the socket by which they do (job_control.h); empty: none.
   std::string control;
 };

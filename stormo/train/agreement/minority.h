@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <stormo/base/ids.h>
@@ -9,8 +10,10 @@
 
 namespace stormo::train {
 
-/// Those that have another hash than most; nothing where all are equal, or no majority says which
-/// of them are right. Equal on all ranks. A collective.
-Result<std::vector<Rank>> find_minority(comm::Communicator& world, std::uint64_t hash);
+/// Those that have another hash than most that hold the same part of a state; of a part none where
+/// all are equal, or no majority says which of them are right. `part_of`: by rank, as
+/// find_wrong_blocks() has it. Equal on all ranks. A collective.
+Result<std::vector<Rank>> find_minority(comm::Communicator& world, std::span<const int> part_of,
+                                        std::uint64_t hash);
 
 }  // namespace stormo::train

@@ -23,6 +23,7 @@
 #include <stormo/train/state/other_slots.h>
 #include <stormo/train/state/residuals.h>
 #include <stormo/train/state/saved_samples.h>
+#include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
 namespace {
@@ -81,16 +82,11 @@ std::string saved_residual(Rank rank, const std::string& key) {
 /// between replicas the first one's counts, whose ranks are the first ones.
 Rank owner_of_buffer(const ParameterStore& store, const std::string& name) {
   if (!store.made_for()) return 0;
-  const plan::StepPlan& plan = store.made_for()->plan;
-  const std::vector<plan::Axis>& axes = plan.mesh.axes;
-  int ranks_of_stage = 1;
-  for (std::size_t inner = axes.size(); inner-- > 0 && axes[inner].name != plan::kStageAxis;) {
-    ranks_of_stage *= axes[inner].size;
+  const AxisGroups& groups = *store.made_for()->groups;
+  for (const plan::SegmentShape& s : store.made_for()->plan.model.segments) {
+    if (name.starts_with(s.name + ".")) return groups.first_of_stage(s.stage);
   }
-  for (const plan::SegmentShape& s : plan.model.segments) {
-    if (name.starts_with(s.name + ".")) return s.stage * ranks_of_stage;
-  }
-  return 0;
+  return groups.first_of_stage(0);
 }
 
 }  // namespace

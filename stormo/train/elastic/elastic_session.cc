@@ -71,7 +71,9 @@ Result<protocol::ElasticRecord> first_record(comm::Communicator& world,
   STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> all, checkpoint::gather_texts(world, own));
   for (const std::string& text : all) {
     const std::size_t end = text.find('\n');
+    const std::size_t rank = first.members.size();
     first.members.push_back({.id = {text.substr(0, end), 1}, .address = text.substr(end + 1)});
+    if (!terms.parts.empty()) first.members.back().part = terms.parts[rank];
     first.donors.push_back(text.substr(0, end));
   }
   return first;
@@ -126,6 +128,12 @@ void ElasticSession::end_process(const std::string& why) const {
 
 bool ElasticSession::replays() const { return is_membership_log(place_.register_address); }
 
+std::optional<std::vector<int>> ElasticSession::first_ranks_per_host() const {
+  const transport::Rendezvous& r = place_.place;
+  if (r.size != r.cross_size * r.local_size) return {};
+  return std::vector<int>(static_cast<std::size_t>(r.cross_size), r.local_size);
+}
+
 Status ElasticSession::open(const Terms& terms) {
   const transport::Rendezvous& place = place_.place;
   const protocol::MemberId me{place_.identity(), place_.incarnation};
@@ -138,6 +146,7 @@ Status ElasticSession::open(const Terms& terms) {
                                   .min_ranks = place_.min_ranks,
                                   .healing = terms.healing,
                                   .max_disagreements = kMostDisagreements};
+  if (!terms.parts.empty()) member.part = terms.parts.at(static_cast<std::size_t>(place.rank));
   healing_ = terms.healing;
   make_next_group();
   if (replays()) return open_replay(std::move(member));

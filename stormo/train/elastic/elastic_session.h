@@ -81,6 +81,9 @@ class ElasticSession {
     std::uint64_t last_step = 0;
     std::uint64_t global_batch = 1;
     protocol::Healing healing = {};
+    /// Of the model, that ranks have, by number among those that the launcher has started first;
+    /// empty: each has all of it.
+    std::vector<std::uint32_t> parts = {};
   };
   /// Becomes a member. A collective of the first epoch's world, unless this process joins later.
   Status open(const Terms& terms);
@@ -90,6 +93,10 @@ class ElasticSession {
   bool replays() const;
   /// That the launcher has started first.
   int first_ranks() const { return place_.place.size; }
+  /// Of this process among them, also where it was started again.
+  Rank first_rank() const { return place_.place.rank; }
+  /// Of them, on equal hosts; nothing: they are not equal.
+  std::optional<std::vector<int>> first_ranks_per_host() const;
 
   void tell(const protocol::ElasticInput& input) { driver_->tell(input); }
   /// What signals have asked for since.

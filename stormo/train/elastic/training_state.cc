@@ -58,6 +58,19 @@ TrainingState::TrainingState(Optimizer& optimizer)
   }
 }
 
+std::size_t TrainingState::count_slices(const std::vector<NamedParameter>& parameters,
+                                        const OptimizerOptions& options) {
+  if (optim::needs_norms(options.kind)) return parameters.size();
+  std::size_t slices = 0;
+  for (const NamedParameter& p : parameters) {
+    const auto bytes =
+        std::max<std::int64_t>(p.tensor.element_size(), sizeof(float));  // of masters
+    const std::int64_t most = StateBlocks::kBytes / bytes;
+    slices += static_cast<std::size_t>((p.tensor.numel() + most - 1) / most);
+  }
+  return slices;
+}
+
 std::size_t TrainingState::bytes(std::size_t slice) const {
   std::size_t bytes = 0;
   for (const std::size_t block : slices_[slice]) bytes += blocks_.bytes(block);

@@ -22,6 +22,9 @@ class TrainingState {
   /// parameter, of all where the update rule needs norms: so its next update follows from the slice
   /// alone.
   std::size_t slices() const { return slices_.size(); }
+  /// Those that a state of these parameters has.
+  static std::size_t count_slices(const std::vector<NamedParameter>& parameters,
+                                  const OptimizerOptions& options);
   std::size_t bytes(std::size_t slice) const;
   /// For each element: its weight, and the slots of the optimizer.
   std::size_t tensors() const { return tensors_; }

@@ -71,6 +71,11 @@ void RunContext::warn(std::string kind, std::string message) const {
       {.kind = std::move(kind), .step = state.step, .message = std::move(message)});
 }
 
+Rank RunContext::mesh_rank() const {
+  const Rank rank = world.rank();
+  return setup.mesh_ranks ? setup.mesh_ranks->numbers[static_cast<std::size_t>(rank)] : rank;
+}
+
 int RunContext::hosts() const {
   return options.session ? options.session->hosts() : world.cross_size();
 }

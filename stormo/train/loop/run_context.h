@@ -27,6 +27,7 @@
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/task.h>
+#include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
 
@@ -59,6 +60,8 @@ struct RunSetup {
   std::int64_t verify_state = 0;                             ///< see Trainer::verify_state()
   std::function<Result<observe::RunObserver*>()> lead = {};  ///< see Trainer::on_lead()
   ElasticSession* elastic = nullptr;                         ///< see Trainer::set_elastic()
+  /// In an epoch of pipelines (docs/elastic.md); nothing: the ranks are those of the mesh.
+  std::optional<MeshRanks> mesh_ranks = {};
 };
 
 /// Whether something that is done in every n steps is done after this one; 0: never.
@@ -71,7 +74,8 @@ struct RunContext {
 
   observe::RunObserver& observer() const;
   void warn(std::string kind, std::string message) const;
-  int hosts() const;  ///< of the ranks, or of the workers of server processes
+  Rank mesh_rank() const;  ///< of this rank in the mesh of the plan
+  int hosts() const;       ///< of the ranks, or of the workers of server processes
   /// Whether each rank has columns of the samples, so that ranks evaluate together, with parts of
   /// the model.
   bool has_columns() const { return setup.plan.labels >= 0; }

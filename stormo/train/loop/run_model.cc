@@ -53,11 +53,16 @@ Status RunModel::make_parameters() {
 
 void RunModel::go_on(std::unique_ptr<Optimizer>& kept) {
   const plan::StepPlan& plan = run_.setup.plan;
-  groups_ = std::make_unique<AxisGroups>(run_.world, plan);
+  const std::shared_ptr<torch::nn::Module>& module = run_.setup.task.module;
+  groups_ = run_.setup.mesh_ranks
+                ? std::make_unique<AxisGroups>(run_.world, plan, *run_.setup.mesh_ranks)
+                : std::make_unique<AxisGroups>(run_.world, plan);
   groups_->set_sink(&run_.lanes);
-  store_ =
-      make_committed_store(plan, *groups_, *run_.setup.task.module, run_.options, std::move(kept));
+  store_ = make_committed_store(plan, *groups_, module, run_.options, std::move(kept));
   store_->set_sink(&run_.lanes);
+  const std::shared_ptr<model::Chain> in_parts = chain_in_parts(module, plan);
+  made_in_parts_ = in_parts != nullptr;
+  if (made_in_parts_) parts_.emplace(*in_parts, *store_);
   run_.state.go_on(*store_);
 }
 
@@ -71,7 +76,7 @@ Status RunModel::make_runner(RunnerParts parts) {
   parts.clip_norm = run_.options.clip_norm;
   parts.done = run_.setup.done;
   STORMO_ASSIGN_OR_RETURN(runner_,
-                          Runner::create(run_.setup.plan, run_.world.rank(), std::move(parts)));
+                          Runner::create(run_.setup.plan, run_.mesh_rank(), std::move(parts)));
   return {};
 }
 

@@ -24,7 +24,7 @@ class RunModel {
   /// Makes the store, of a checkpoint or of the initial values.
   Status make_parameters();
   /// Instead of make_parameters(), in an epoch that goes on: a store of the optimizer that this
-  /// process has kept, or of a new one without state. Throws Error; then `kept` is as it was.
+  /// process has kept. Throws Error; then `kept` is as it was, or take_optimizer() has it.
   void go_on(std::unique_ptr<Optimizer>& kept);
   /// The optimizer of the store, for the next epoch; null before there is a store. Only destruction
   /// may follow. Not a collective.

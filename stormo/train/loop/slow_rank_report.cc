@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <stormo/plan/project.h>
+#include <stormo/train/elastic/elastic_session.h>
 
 namespace stormo::train {
 namespace {
@@ -23,12 +24,15 @@ constexpr double kKernelSeconds = 0.01;
 /// By rank: equal numbers where ranks compute the same layers for as many samples.
 std::vector<int> work_of_ranks(const RunSetup& setup, int ranks) {
   std::vector<int> work;
+  // in later epochs of pipelines ranks do each other's work
+  const bool is_rerouted =
+      setup.elastic != nullptr && setup.elastic->is_open() && plan::num_stages(setup.plan.mesh) > 1;
   for (Rank rank = 0; rank < ranks; ++rank) {
     const plan::Part data = plan::data_part(setup.plan.mesh, rank);
     const bool one_more = data.index < setup.options.global_batch % data.parts;
     const int layers =
         setup.plan.labels >= 0 ? rank : plan::stage_of(setup.plan.mesh, rank);  // own columns
-    work.push_back(2 * layers + (one_more ? 1 : 0));
+    work.push_back(is_rerouted ? rank : 2 * layers + (one_more ? 1 : 0));
   }
   return work;
 }

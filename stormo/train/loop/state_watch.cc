@@ -41,7 +41,7 @@ decltype(observe::WarningRecord::fields) fields_of(const WrongReplica& wrong) {
 
 }  // namespace
 
-std::vector<int> parts_of_state(const plan::StepPlan& plan) {
+std::vector<int> parts_of_state(const plan::StepPlan& plan, const std::optional<MeshRanks>& ranks) {
   std::vector<std::size_t> axes;  // along which ranks hold different parts
   for (std::size_t a = 0; a < plan.mesh.axes.size(); ++a) {
     const bool same = plan.parameters[a] == Placement::kReplicate &&
@@ -50,8 +50,10 @@ std::vector<int> parts_of_state(const plan::StepPlan& plan) {
   }
   std::map<std::vector<int>, int> numbers;
   std::vector<int> out;
-  for (Rank r = 0; r < plan.mesh.size(); ++r) {
-    const std::vector<int> all = plan.mesh.coordinates(r);
+  const int size = ranks ? static_cast<int>(ranks->numbers.size()) : plan.mesh.size();
+  for (Rank r = 0; r < size; ++r) {
+    const Rank in_mesh = ranks ? ranks->numbers[static_cast<std::size_t>(r)] : r;
+    const std::vector<int> all = plan.mesh.coordinates(in_mesh);
     std::vector<int> at;
     for (const std::size_t a : axes) at.push_back(all[a]);
     out.push_back(numbers.try_emplace(at, static_cast<int>(numbers.size())).first->second);
@@ -63,7 +65,7 @@ std::unique_ptr<StateWatch> StateWatch::create(RunContext& run, RunModel& model,
   if (run.setup.verify_state == 0) return nullptr;
   const plan::StepPlan& plan = run.setup.plan;
   auto* const optimizer = dynamic_cast<FusedOptimizer*>(&model.store().optimizer());
-  std::vector<int> parts = parts_of_state(plan);
+  std::vector<int> parts = parts_of_state(plan, run.setup.mesh_ranks);
   const bool in_step = longest_delay(plan) == 0 && !is_diverged(plan);
   const bool few = !parts.empty() && std::ranges::max(parts) < static_cast<int>(kMostParts);
   if (optimizer != nullptr && in_step && few) {

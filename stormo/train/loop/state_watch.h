@@ -21,8 +21,10 @@
 namespace stormo::train {
 
 /// By rank, the number of the part of parameters and optimizer state that it holds after each step:
-/// those with equal numbers hold the same bits. Empty: no two do.
-std::vector<int> parts_of_state(const plan::StepPlan& plan);
+/// those with equal numbers hold the same bits. Empty: no two do. `ranks`: which ranks of the mesh
+/// there are; nothing: all, in its order.
+std::vector<int> parts_of_state(const plan::StepPlan& plan,
+                                const std::optional<MeshRanks>& ranks = {});
 
 /// A job that goes on without a rank which is wrong again and again.
 struct WatchedJob {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,21 +15,11 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/perform/perform.h>
-#include <stormo/train/state/slice_pieces.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/whole_norms.h>
 
 namespace stormo::train {
 namespace {
-
-/// The parameter of a piece: its own name, or of its state "optimizer.<slot>.<parameter>".
-std::string_view parameter_of(std::string_view piece) {
-  if (!piece.starts_with("optimizer.")) return piece;
-  return piece.substr(piece.find('.', piece.find('.') + 1) + 1);
-}
-
-/// Whether a piece of state is one number, not of the form of its parameter.
-bool is_step_count(std::string_view piece) { return piece.starts_with("optimizer.step."); }
 
 /// Whether the ranks of a replica add up gradients by themselves.
 bool is_sum(const plan::Action& a) {
@@ -63,7 +54,8 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
                                        const std::shared_ptr<torch::nn::Module>& module,
                                        const OptimizerOptions& options,
                                        const parallel::OuterOptimizer& outer,
-                                       const MaterializeSegment& bring, const Serve& serve)
+                                       const MaterializeSegment& bring, const Serve& serve,
+                                       std::unique_ptr<Optimizer> kept)
     : ModelParallelStore(groups, plan, module) {  // from here on the destructor tidies up
   if (!optim::updates_ranges(options.kind)) {
     throw Error(
@@ -87,7 +79,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     if (is_remote(plan)) {
       serve_part(plan, *module, serve);
     } else {
-      replicate(plan, *module, options, outer);
+      replicate(plan, *module, options, outer, std::move(kept));
     }
   }
   own_->on_done([this](const plan::Action& a) { done(a); });
@@ -102,10 +94,10 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
       axes_(model_axes(plan.mesh)),
       reads_(parameters_read(plan.model)),
       is_sharded_(plan.mesh.find(parallel::kShardAxis) >= 0),
-      saves_(copy_of_model(plan.mesh, groups.world().rank()).index == 0) {
+      saves_(groups.is_source()) {
   if (plan.mesh.find(plan::kStageAxis) >= 0) {
-    pipeline_ = groups.over({plan::kStageAxis}).take_or_throw();
-    link_.emplace(*pipeline_);
+    stage_ = stage_of(plan.mesh, groups.rank());
+    link_.emplace(*groups.link().take_or_throw());
   }
   if (plan.mesh.find(plan::kTensorAxis) >= 0) {
     tensor_ = groups.over({plan::kTensorAxis}).take_or_throw();
@@ -151,7 +143,15 @@ void ModelParallelStore::add_segment(
 
 void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
                                    const OptimizerOptions& options,
-                                   const parallel::OuterOptimizer& outer) {
+                                   const parallel::OuterOptimizer& outer,
+                                   std::unique_ptr<Optimizer> kept) {
+  if (kept) {
+    fused_ = dynamic_cast<FusedOptimizer*>(kept.get());  // of replicas there is no other kind
+    auto replicas = std::make_unique<ReplicatedStore>(groups_, std::move(kept));
+    replicas_ = replicas.get();
+    own_ = std::move(replicas);
+    return;
+  }
   WholeNorms norms = whole_norms(groups_, plan);
   std::vector<NamedParameter> own;
   std::vector<OwnedRange> owned;
@@ -194,7 +194,7 @@ void ModelParallelStore::serve_part(const plan::StepPlan& plan, const torch::nn:
   served_ = served.get();
   fused_ = &served->optimizer();
   own_ = std::move(served);
-  find_requests(project(plan, groups_.world().rank()));  // it is read before it is trained
+  find_requests(project(plan, groups_.rank()));  // it is read before it is trained
 }
 
 // Slices that are sharded by now are views of a flat buffer: else their memory would stay. Those
@@ -284,7 +284,9 @@ Status ModelParallelStore::add_up_terms(const plan::Action& action) {
     std::vector<comm::Buffer> terms;
     for (const int i : sum.in_place) {
       torch::Tensor* const term = term_of(parameters_[static_cast<std::size_t>(i)], tied);
-      if (term != nullptr) terms.push_back(tensor::buffer_of(*term));
+      if (term == nullptr) continue;
+      if (!groups_.gives(sum.stages)) term->zero_();
+      terms.push_back(tensor::buffer_of(*term));
     }
     if (terms.empty()) continue;
     STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(sum.axes, sum.stages));
@@ -328,11 +330,22 @@ Result<double> ModelParallelStore::squares() {
 
 Result<double> ModelParallelStore::gradient_norm() {
   STORMO_ASSIGN_OR_RETURN(double sum, squares());
+  if (groups_.is_partial()) return norm_over_stages(sum);
   std::vector<std::string> over = axes_;
   if (shards_ != nullptr) over.emplace_back(parallel::kShardAxis);
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(over));
   STORMO_RETURN_IF_ERROR(add_up(*ranks, std::span(&sum, 1)));
   return std::sqrt(sum);
+}
+
+// Groups of different sizes add up in different orders. Here each has the squares of all stages,
+// and adds them in theirs: so all ranks have the same bits.
+Result<double> ModelParallelStore::norm_over_stages(double squares) const {
+  std::vector<double> by_stage(static_cast<std::size_t>(num_stages(groups_.mesh())));
+  if (groups_.gives()) by_stage[static_cast<std::size_t>(stage())] = squares;
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(axes_));
+  STORMO_RETURN_IF_ERROR(add_up(*ranks, by_stage));
+  return std::sqrt(std::accumulate(by_stage.begin(), by_stage.end(), 0.0));
 }
 
 std::vector<std::size_t> ModelParallelStore::read_by(plan::Range segments) const {
@@ -355,8 +368,9 @@ void ModelParallelStore::gather(plan::Range segments) {
   }
   if (split_) join_slices(read);
   compute_alone(segments, true);
-  if (pipeline_ == nullptr) return;
-  std::vector<std::vector<comm::Buffer>> by_owner(static_cast<std::size_t>(pipeline_->size()));
+  if (!link_) return;
+  std::vector<std::vector<comm::Buffer>> by_owner(
+      static_cast<std::size_t>(num_stages(groups_.mesh())));
   for (const std::size_t i : read) {
     const Parameter& p = parameters_[i];
     if (p.named.tensor.numel() == 0) continue;
@@ -366,7 +380,8 @@ void ModelParallelStore::gather(plan::Range segments) {
   }
   for (std::size_t owner = 0; owner < by_owner.size(); ++owner) {
     if (by_owner[owner].empty()) continue;
-    throw_if_error(pipeline_->broadcast(by_owner[owner], static_cast<Rank>(owner)));
+    const auto [ranks, root] = groups_.source_of(static_cast<int>(owner)).take_or_throw();
+    throw_if_error(ranks->broadcast(by_owner[owner], root));
   }
 }
 
@@ -419,66 +434,6 @@ void ModelParallelStore::keep_values() {
   own_->keep_values();
   gather(all());
   kept_ = true;
-}
-
-bool ModelParallelStore::has_first_units(const Parameter& p) const {
-  if (!split_) return true;
-  if (!p.slice.defined()) return split_->part().index == 0;
-  const plan::Share mine = share(p.split, split_->part().parts, split_->part().index);
-  return mine.begin == 0 && mine.size() > 0;
-}
-
-std::vector<TensorPiece> ModelParallelStore::own_pieces() const {
-  if (shards_ != nullptr) return shards_->pieces();
-  std::vector<TensorPiece> out;
-  if (!saves_) return out;
-  if (served_ != nullptr) out = served_->pieces();
-  for (const Parameter& p : parameters_) {
-    const bool has_it = served_ != nullptr && p.named.tensor.requires_grad();
-    if (!has(p) || has_it) continue;
-    const torch::Tensor values = p.slice.defined() ? p.slice : p.named.tensor.detach();
-    out.push_back({.name = p.named.name,
-                   .shape = values.sizes().vec(),
-                   .begin = 0,
-                   .end = values.numel(),
-                   .values = values.flatten()});
-  }
-  if (served_ != nullptr) return out;
-  const std::vector<TensorPiece> state = fused_->state_pieces();
-  out.insert(out.end(), state.begin(), state.end());
-  return out;
-}
-
-std::vector<TensorPiece> ModelParallelStore::pieces() const {
-  std::vector<TensorPiece> out;
-  for (TensorPiece& piece : own_pieces()) {
-    const Parameter& p = parameter(parameter_of(piece.name));
-    const bool is_equal = is_step_count(piece.name);  // on all ranks of a stage that have some of p
-    const bool counts = is_equal ? has_first_units(p) : is_first(p);
-    if (!is_own(p) || !counts) continue;
-    if (!p.slice.defined() || is_equal) {
-      out.push_back(std::move(piece));
-      continue;
-    }
-    const auto of_whole =
-        pieces_of_whole(piece, p.slice.sizes().vec(), p.whole, p.split, split_->part());
-    out.insert(out.end(), of_whole.begin(), of_whole.end());
-  }
-  return out;
-}
-
-Status ModelParallelStore::load_state(const ReadState& read) {
-  const ReadState read_slice = [&](const std::string& name, std::int64_t begin,
-                                   std::int64_t end) -> Result<torch::Tensor> {
-    const Parameter& p = parameter(parameter_of(name));
-    if (!p.slice.defined() || is_step_count(name)) return read(name, begin, end);
-    STORMO_ASSIGN_OR_RETURN(const torch::Tensor all,
-                            read(name, 0, c10::multiply_integers(p.whole)));
-    if (!all.defined()) return all;
-    return tensor::slice(all.view(p.whole), p.split, split_->part()).flatten().slice(0, begin, end);
-  };
-  if (served_ != nullptr) return served_->load_state(read_slice);
-  return shards_ != nullptr ? shards_->load_state(read_slice) : fused_->load_state(read_slice);
 }
 
 }  // namespace stormo::train

@@ -34,12 +34,14 @@ class ModelParallelStore final : public ParameterStore {
   /// AxisGroups::of_tied(). `plan` is that of all ranks. `module` is a model::Chain where the plan
   /// has plan::kTensorAxis. `bring`: see make_store(); empty where the module has values. `serve`
   /// makes the store of this rank's part where the plan has it on servers. `outer`: see
-  /// AveragedStore.
+  /// AveragedStore. `kept`: in place of a new optimizer, that of a store of this stage before,
+  /// where copies of a part are replicas; null: none.
   using Serve = std::function<std::unique_ptr<ServedStore>(std::vector<NamedParameter> part)>;
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module,
                      const OptimizerOptions& options, const parallel::OuterOptimizer& outer = {},
-                     const MaterializeSegment& bring = {}, const Serve& serve = {});
+                     const MaterializeSegment& bring = {}, const Serve& serve = {},
+                     std::unique_ptr<Optimizer> kept = {});
   ~ModelParallelStore() override;
 
   void set_plan(const plan::StepPlan& plan) override;
@@ -55,7 +57,9 @@ class ModelParallelStore final : public ParameterStore {
   GatheredParameters gather_segments(plan::Range segments) override;
   void keep_values() override;
   Status share_state() override { return own_->share_state(); }
+  Status finish_gradients() override { return own_->finish_gradients(); }
   Optimizer& optimizer() override { return own_->optimizer(); }
+  std::unique_ptr<Optimizer> take_optimizer() override { return own_->take_optimizer(); }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
   TensorMap residuals() const override { return own_->residuals(); }
@@ -77,7 +81,7 @@ class ModelParallelStore final : public ParameterStore {
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module);
   plan::Range all() const { return {0, static_cast<int>(reads_.size()) - 1}; }
-  int stage() const { return link_ ? link_->stage() : 0; }
+  int stage() const { return stage_; }
   bool is_own(const Parameter& p) const { return p.stages.front() == stage(); }
   bool has(const Parameter& p) const;
   /// Whether this rank is the one of its stage whose copy of `p` counts.
@@ -107,7 +111,8 @@ class ModelParallelStore final : public ParameterStore {
   torch::Tensor* term_of(Parameter& p, bool tied);
   Status add_up_terms(const plan::Action& action);
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
-                 const OptimizerOptions& options, const parallel::OuterOptimizer& outer);
+                 const OptimizerOptions& options, const parallel::OuterOptimizer& outer,
+                 std::unique_ptr<Optimizer> kept);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
              const OptimizerOptions& options, const MaterializeSegment& keep_part);
   void serve_part(const plan::StepPlan& plan, const torch::nn::Module& module, const Serve& serve);
@@ -117,12 +122,13 @@ class ModelParallelStore final : public ParameterStore {
   Status give(const analysis::Collective& values);
   /// Of the gradients that count on this rank.
   Result<double> squares();
+  Result<double> norm_over_stages(double squares) const;
   /// What a copy of this part saves, of the tensors that this rank has.
   std::vector<TensorPiece> own_pieces() const;
 
   const AxisGroups& groups_;
   std::vector<std::string> axes_;  // over which the model is cut
-  comm::Communicator* pipeline_ = nullptr;
+  int stage_ = 0;
   comm::Communicator* tensor_ = nullptr;  // computes layers together
   std::optional<StageLink> link_;
   std::optional<tensor::TensorParallelGroup> split_;

@@ -1,10 +1,12 @@
 #include <stormo/train/parameters/model_parameters.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include <stormo/model/chain.h>
+#include <stormo/plan/project.h>
 #include <stormo/tensor/model_shape.h>
 
 namespace stormo::train {
@@ -60,6 +62,21 @@ Status check_model(const plan::ModelShape& model, const std::vector<NamedParamet
   }
   if (found == parameters.size()) return {};
   return other_model("it has no '" + parameters[found].name + "'");
+}
+
+std::vector<NamedParameter> parameters_of_stage(const plan::ModelShape& model,
+                                                const torch::nn::Module& module, int stage) {
+  const plan::Stages stages(model);
+  std::vector<NamedParameter> out;
+  std::vector<NamedParameter> all = trainable_parameters(module);
+  auto next = all.begin();
+  for (int i = 0; const plan::ParameterShape* p : flatten(model)) {
+    const std::vector<int>& readers = stages.of_parameter(i++);
+    if (!p->trainable) continue;
+    if (std::ranges::count(readers, stage) > 0) out.push_back(std::move(*next));
+    ++next;
+  }
+  return out;
 }
 
 ParameterRange trainable_in(const plan::ModelShape& model, plan::Range range) {

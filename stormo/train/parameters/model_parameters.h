@@ -21,6 +21,10 @@ torch::Device device_of(const torch::nn::Module& module);
 /// `model`; else kBadPlan names the first that differs.
 Status check_model(const plan::ModelShape& model, const std::vector<NamedParameter>& parameters);
 
+/// Those of the module's trainable parameters that a stage of a pipeline reads.
+std::vector<NamedParameter> parameters_of_stage(const plan::ModelShape& model,
+                                                const torch::nn::Module& module, int stage);
+
 /// Converts `range`, which counts all parameters, to the range of its trainable ones among all
 /// trainable parameters; those that are elsewhere do not count.
 ParameterRange trainable_in(const plan::ModelShape& model, plan::Range range);

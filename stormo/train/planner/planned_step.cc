@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/parallel/strategy/strategy.h>
+#include <stormo/plan/assigned/assigned_plan.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/estimate/measure_step.h>
@@ -38,6 +39,9 @@ Result<comm::StepInput> planned_step(const TrainerOptions& options, const Task& 
                          {.ranks_per_host = ranks_per_host, .can_share = can_share},
                          step_options_of(options, task.autocast == torch::kHalf,
                                          static_cast<int>(ranks_per_host.size()))));
+  if (options.commits && num_stages(plan.mesh) > 1) {
+    STORMO_RETURN_IF_ERROR(plan::check_peers(plan).within("elastic training"));
+  }
   const int parts = data_part(plan.mesh, 0).parts;
   comm::StepInput step{.plan = std::move(plan),
                        .ranks_per_host = ranks_per_host,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <stormo/model/registry.h>
+#include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/parallel/strategy/strategy.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/recipe/recipe_keys.h>
@@ -221,6 +222,7 @@ class RecipeCheck {
       require(fits.ok(), "strategy.kind", fits.message());
     }
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
+    if (train_.commits && strategy.pipeline > 1) check_elastic_pipelines(strategy);
     check_logical_shards();
     require(train_.strategy.weight_stashing || recipe_.precision != "bfloat16",
             "strategy.weight_stashing",
@@ -240,6 +242,18 @@ class RecipeCheck {
         train_.global_batch < 1 || train_.global_batch >= count, "strategy.portions",
         fmt::format("a batch of {} has no {} portions; write fewer, or raise train.global_batch",
                     train_.global_batch, count));
+  }
+
+  /// That peers can do the work of a lost rank.
+  void check_elastic_pipelines(const Strategy& s) {
+    const int least = 2 * s.pipeline;
+    require(ranks_ >= least, "elastic.enabled",
+            fmt::format("each stage of a pipeline has to be there twice: start at least {} ranks, "
+                        "not {}",
+                        least, ranks_));
+    const auto schedule = parallel::pipeline_schedule(s.schedule);
+    require(!schedule.ok() || !schedule->overlap, "strategy.schedule",
+            "elastic training does not go with schedules whose steps overlap; use 1f1b");
   }
 
   /// What each rank has of the samples, with vertical sharding.

@@ -14,10 +14,12 @@ Status CommonRun::prepare() {
   return {};
 }
 
-void CommonRun::load_from(const data::Sampler& sampler) {
-  prefetcher_ =
-      std::make_unique<data::Prefetcher>(run_.setup.train, sampler, run_.state.samples,
-                                         prefetch_depth(run_.options), run_.options.data_threads);
+void CommonRun::load_from(const data::Sampler& sampler) { prefetcher_ = prefetcher_of(sampler); }
+
+std::unique_ptr<data::Prefetcher> CommonRun::prefetcher_of(const data::Sampler& sampler) const {
+  return std::make_unique<data::Prefetcher>(run_.setup.train, sampler, run_.state.samples,
+                                            prefetch_depth(run_.options),
+                                            run_.options.data_threads);
 }
 
 Result<data::Batch> CommonRun::load() {
@@ -48,7 +50,7 @@ Status CommonRun::train() {
 
 void CommonRun::begin_step(std::int64_t number) {
   const std::int64_t step = number - 1;
-  seed_step(run_.options.seed, step, random_stream(run_.setup.plan, run_.world.rank()));
+  seed_step(run_.options.seed, step, random_stream(run_.setup.plan, run_.mesh_rank()));
   run_.lanes.set_step(number);
   run_.learning_rate = run_.rate_of(step);
 }

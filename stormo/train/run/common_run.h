@@ -26,6 +26,8 @@ class CommonRun : public TrainingRun {
   void begin_step(std::int64_t number);
   /// From the next step on loads the part of `sampler`, from the present position on.
   void load_from(const data::Sampler& sampler);
+  /// Of the batches of `sampler`, from the present position on.
+  std::unique_ptr<data::Prefetcher> prefetcher_of(const data::Sampler& sampler) const;
   std::int64_t loaded_samples() const { return loaded_samples_; }  ///< of all ranks, in the step
 
   Agreement agreed_;   // the last one

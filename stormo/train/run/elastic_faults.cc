@@ -48,8 +48,12 @@ std::unique_ptr<StateWatch> ElasticRun::make_watch() {
 // The step is done again. A rank whose gradients are wrong each time could not leave behind a step:
 // its process ends, and another one takes its place.
 Status ElasticRun::note_wrong_gradients(const protocol::AgreeOn& order) {
+  std::vector<int> part_of;
+  for (const protocol::ElasticEntry& m : session_.record().members) {
+    part_of.push_back(static_cast<int>(m.part));
+  }
   STORMO_ASSIGN_OR_RETURN(const std::vector<Rank> wrong,
-                          find_minority(run_.world, order.gradient_hash));
+                          find_minority(run_.world, part_of, order.gradient_hash));
   std::vector<std::string> names;
   bool am_faulty = false;
   for (const Rank rank : wrong) {

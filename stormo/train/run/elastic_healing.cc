@@ -1,8 +1,10 @@
 // How a member that has not got the state gets it from those that have it.
 #include <stormo/train/run/elastic_run.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +14,7 @@
 
 #include <stormo/base/units.h>
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/parameters/model_parameters.h>
 
 namespace stormo::train {
 namespace {
@@ -20,6 +23,26 @@ namespace {
 constexpr std::uint32_t kSliceTag = 0x73746174;
 
 }  // namespace
+
+Rank ElasticRun::first_donor(int part) const {
+  const protocol::ElasticRecord& record = session_.record();
+  return session_.rank_of(*std::ranges::find_if(record.donors, [&](const std::string& d) {
+    return record.part_of(d) == static_cast<std::uint32_t>(part);
+  }));
+}
+
+// What slices do not have. Of each part of the model by its first donor.
+Status ElasticRun::take_rest() {
+  for (int p = 0; p < parts(); ++p) {
+    std::vector<std::int64_t> steps = state().steps();
+    if (p != part()) {
+      steps.resize(parameters_of_stage(run_.setup.plan.model, *run_.setup.task.module, p).size());
+    }
+    STORMO_RETURN_IF_ERROR(run_.world.broadcast(std::span<std::int64_t>(steps), first_donor(p)));
+    if (p == part() && !session_.is_donor()) state().set_steps(steps);
+  }
+  return parts() == 1 ? take_buffers(first_donor(0)) : run_.state.share_buffers();
+}
 
 // Running statistics are no part of the state that is compared; a newcomer gets those of a donor.
 Status ElasticRun::take_buffers(Rank from) {
@@ -42,7 +65,8 @@ void ElasticRun::exchange_slices(const protocol::RunStep& order) {
   slice_bytes_.clear();
   for (std::uint32_t s = 0; s < order.slices.count; ++s) {
     const std::uint32_t slice = order.slices.first + s;
-    std::vector<Rank> to;  // from this rank
+    if (slice >= state().slices()) return;  // other parts of the model have more
+    std::vector<Rank> to;                   // from this rank
     for (const protocol::ElasticEntry& m : record.members) {
       if (gets_slices(m) && donor(slice, m.id.identity) == me)
         to.push_back(session_.rank_of(m.id.identity));
@@ -66,10 +90,11 @@ Status ElasticRun::finish_slices() {
     if (all.ok()) all = one;
   }
   STORMO_RETURN_IF_ERROR(all);
-  if (!order_.receives) return {};
+  const auto all_slices = static_cast<std::uint32_t>(state().slices());
+  if (!order_.receives || order_.slices.first >= all_slices) return {};
   const std::string me = session_.identity();
-  const std::uint32_t end = order_.slices.first + order_.slices.count;
-  const bool is_last = end >= state().slices();
+  const std::uint32_t end = std::min(order_.slices.first + order_.slices.count, all_slices);
+  const bool is_last = end == all_slices;
   if (slice_bytes_.empty()) {
     if (is_last) session_.say("has the state: it shares that of its host");
     return {};
@@ -95,12 +120,13 @@ bool ElasticRun::is_state_needed() const {
          is_due(step, o.verify_every) || is_due(step, o.checkpoint.every);
 }
 
-// Ranks evaluate and save together, each with what it has: whoever is being healed gets all that is
-// missing before. What comes of the slices in later steps it has then already.
+// Replicas evaluate and save together, each with what it has: whoever is being healed gets all that
+// is missing before. What comes of the slices in later steps it has then already. Of pipelines
+// those that have the state show it to others, and save it.
 Status ElasticRun::complete_state(std::uint64_t next_step) {
-  if (!session_.is_healing(next_step)) return {};
+  if (parts() > 1 || !session_.is_healing(next_step)) return {};
   const protocol::ElasticRecord& record = session_.record();
-  const Rank from = session_.rank_of(record.donors.front());
+  const Rank from = first_donor(0);
   const bool writes = gets_slices(record.members[static_cast<std::size_t>(run_.world.rank())]);
   for (std::size_t slice = 0; slice < state().slices(); ++slice) {
     std::vector<std::byte> bytes(state().bytes(slice));

@@ -7,13 +7,16 @@
 #include <span>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include <stormo/plan/project.h>
 #include <stormo/train/elastic/membership_log.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/loop/run_facts.h>
 #include <stormo/train/loop/stop_signal.h>
+#include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/perform/perform.h>
 #include <stormo/train/run/membership_event.h>
 
@@ -37,12 +40,39 @@ bool differ(std::int64_t most, std::int64_t most_of_rest) {
   return (most != 0 || most_of_rest != 0) && most != kMost - most_of_rest;
 }
 
+/// What ranks compare in a commit: numbers for all of them, and for each part of the model, of its
+/// gradients and of its state.
+constexpr std::size_t kCommon = 2, kOfPart = 4;
+static_assert(kCommon + kOfPart == plan::kCommittedNumbers);
+
+AgreeVerdict verdict_of(std::span<const std::int64_t> most_of_parts) {
+  bool gradients = false, states = false;
+  for (auto of = most_of_parts; !of.empty(); of = of.subspan(kOfPart)) {
+    gradients |= differ(of[0], of[1]);
+    states |= differ(of[2], of[3]);
+  }
+  if (states) return AgreeVerdict::kStatesDiffer;
+  return gradients ? AgreeVerdict::kGradientsDiffer : AgreeVerdict::kCommit;
+}
+
+/// Of the part of the model that has most; `state` is that of this rank's.
+std::size_t most_slices(const RunSetup& setup, const TrainingState& state) {
+  std::size_t most = state.slices();
+  const int stages = num_stages(setup.plan.mesh);
+  for (int s = 0; stages > 1 && s < stages; ++s) {
+    most = std::max(most, TrainingState::count_slices(
+                              parameters_of_stage(setup.plan.model, *setup.task.module, s),
+                              setup.options.optimizer));
+  }
+  return most;
+}
+
 /// A state is its tensors times the gradients. From host to host a step carries a fifth of what its
 /// gradients have, so it is at most about a fifth longer, whatever the line can do. Inside of a
 /// host it carries as much as them.
-protocol::Healing healing_of(const TrainingState& state) {
+protocol::Healing healing_of(const RunSetup& setup, const TrainingState& state) {
   constexpr std::size_t kPartOfGradients = 5;
-  const auto slices = std::max<std::size_t>(1, state.slices());
+  const auto slices = std::max<std::size_t>(1, most_slices(setup, state));
   const auto in_each_of = [&](std::size_t steps) {
     return static_cast<std::uint32_t>((slices + steps - 1) / steps);
   };
@@ -75,19 +105,18 @@ Status ElasticRun::make_parameters() {
     STORMO_RETURN_IF_ERROR(run_.state.take_over(session_.earlier));
     if (kept.best) run_.state.best = *kept.best;
   }
+  STORMO_RETURN_IF_ERROR(meet_in_mesh());
   model_.go_on(kept.optimizer);
   model_.store().zero_grad();
   STORMO_RETURN_IF_ERROR(share_state(session_.is_donor()));
   return take_progress();
 }
 
-// From the first donor: where the epoch begins. Donors have all of it.
+// From the first donor: where the epoch begins.
 Status ElasticRun::take_progress() {
   KeptState& kept = session_.kept;
   const Rank from = session_.rank_of(session_.record().donors.front());
-  std::vector<std::int64_t> progress = {kept.step, kept.samples, kept.meets ? 1 : 0};
-  const std::vector<std::int64_t> steps = state().steps();
-  progress.insert(progress.end(), steps.begin(), steps.end());
+  std::array<std::int64_t, 3> progress = {kept.step, kept.samples, kept.meets ? 1 : 0};
   STORMO_RETURN_IF_ERROR(run_.world.broadcast(std::span<std::int64_t>(progress), from));
   kept.step = run_.state.step = progress[0];
   kept.samples = run_.state.samples = progress[1];
@@ -96,9 +125,7 @@ Status ElasticRun::take_progress() {
   if (count_of(run_.state.step) != session_.record().base_step) {
     return Status(Code::kException, "the first donor has another step than the record");
   }
-  if (!protocol::Healing::is_needed(session_.record())) return {};
-  if (!session_.is_donor()) state().set_steps(std::span(progress).subspan(3));
-  return take_buffers(from);
+  return protocol::Healing::is_needed(session_.record()) ? take_rest() : Status();
 }
 
 Status ElasticRun::prepare() {
@@ -285,22 +312,22 @@ Status ElasticRun::commit() {
 }
 
 Result<protocol::StepAgreed> ElasticRun::compare(const protocol::AgreeOn& order) {
-  const std::array<std::int64_t, 2> gradient = compared(order.gradient_hash);
-  const std::array<std::int64_t, 2> state = compared(order.state_hash);
-  std::array<std::int64_t, plan::kCommittedNumbers> most{
-      gradient[0], gradient[1], state[0], state[1], order.stops ? 1 : 0, order.changes ? 1 : 0};
+  std::vector<std::int64_t> most(kCommon + kOfPart * static_cast<std::size_t>(parts()));
+  most[0] = order.stops ? 1 : 0;
+  most[1] = order.changes ? 1 : 0;
+  const auto own = std::span(most).subspan(kCommon + kOfPart * static_cast<std::size_t>(part()));
+  std::ranges::copy(compared(order.gradient_hash), own.begin());
+  std::ranges::copy(compared(order.state_hash), own.begin() + 2);
   STORMO_RETURN_IF_ERROR(find_largest(run_.world, most));
-  const AgreeVerdict verdict = differ(most[2], most[3])   ? AgreeVerdict::kStatesDiffer
-                               : differ(most[0], most[1]) ? AgreeVerdict::kGradientsDiffer
-                                                          : AgreeVerdict::kCommit;
+  const AgreeVerdict verdict = verdict_of(std::span(most).subspan(kCommon));
   if (verdict == AgreeVerdict::kGradientsDiffer) {
     STORMO_RETURN_IF_ERROR(note_wrong_gradients(order));
   }
   return protocol::StepAgreed{.epoch = order.epoch,
                               .step = order.step,
                               .verdict = verdict,
-                              .stops = most[4] != 0,
-                              .changes = most[5] != 0};
+                              .stops = most[0] != 0,
+                              .changes = most[1] != 0};
 }
 
 // The update is done, whatever becomes of this.
@@ -329,11 +356,17 @@ ElasticSession::Terms elastic_terms(const RunSetup& setup, const TrainingState& 
                                     std::int64_t step, std::int64_t last_step) {
   std::vector<comm::Fact> facts = run_facts(setup);
   std::erase_if(facts, [](const comm::Fact& f) { return f.field == "step plan"; });
+  std::vector<std::uint32_t> parts;
+  const plan::Mesh& mesh = setup.plan.mesh;
+  for (Rank r = 0; num_stages(mesh) > 1 && r < mesh.size(); ++r) {
+    parts.push_back(static_cast<std::uint32_t>(stage_of(mesh, r)));
+  }
   return {.plan_hash = hash_of(facts),
           .step = count_of(step),
           .last_step = count_of(last_step),
           .global_batch = count_of(setup.options.global_batch),
-          .healing = healing_of(state)};
+          .healing = healing_of(setup, state),
+          .parts = std::move(parts)};
 }
 
 }  // namespace stormo::train

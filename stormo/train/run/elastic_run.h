@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,12 @@ class ElasticRun final : public LockStepRun {
   Status share_state(bool has_state);
   bool gets_slices(const protocol::ElasticEntry& member);
   std::uint64_t gradient_hash();
+  Status meet_in_mesh();
+  int parts() const;  ///< of the model: stages of a pipeline
+  int part() const;   ///< of this rank
+  Rank first_donor(int part) const;
   Status take_progress();
+  Status take_rest();
   Status take_buffers(Rank from);
   Status follow(const ElasticSession::Order& order);
   Status do_step(const protocol::RunStep& order);
@@ -51,6 +57,8 @@ class ElasticRun final : public LockStepRun {
   Status end();
   Status divide_samples(const protocol::RunStep& order);
   Status divide_shards(const std::vector<bool>& computes);
+  Status divide_pipelines(const std::vector<bool>& computes);
+  Result<data::Batch> load_other(int replica);
   void exchange_slices(const protocol::RunStep& order);
   Status finish_slices();
   bool is_state_needed() const;
@@ -68,6 +76,7 @@ class ElasticRun final : public LockStepRun {
   std::uint64_t from_host_ = 0, from_others_ = 0;  // bytes of slices that this rank has received
   std::optional<bool> healing_;                    // how samples are divided
   bool computes_ = true;                           // this rank has some
+  std::map<int, std::unique_ptr<data::Prefetcher>> others_;  // by replica whose work it does, too
   bool is_updating_ = false;   // the commit has passed, its update is not told yet
   bool ends_epoch_ = false;    // with this step, as all have agreed
   bool is_over_soon_ = false;  // likewise: the job is

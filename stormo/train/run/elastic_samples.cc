@@ -29,6 +29,7 @@ Status ElasticRun::divide_samples(const protocol::RunStep& order) {
   const auto me = computes.begin() + run_.world.rank();
   computes_ = *me;
   if (run_.setup.plan.logical_shards > 0) return divide_shards(computes);
+  if (parts() > 1) return divide_pipelines(computes);
   const auto before = static_cast<int>(std::count(computes.begin(), me, true));
   const auto all = static_cast<int>(std::ranges::count(computes, true));
   load_from(make_sampler(*run_.setup.train, run_.options, computes_ ? before : 0, all));

@@ -9,9 +9,11 @@
 
 #include <stormo/base/requirements.h>
 #include <stormo/comm/agreement/agreement.h>
+#include <stormo/plan/project.h>
 #include <stormo/protocol/rolling_check.h>
 #include <stormo/server/worker/worker_session.h>
 #include <stormo/tensor/host_staging.h>
+#include <stormo/tensor/memory.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/loop/run_facts.h>
@@ -42,6 +44,11 @@ void check_best(const RunSetup& setup, Requirements& require) {
   require(o.patience == 0 || best, "patience needs to know what is better: set checkpoint.best");
 }
 
+/// That begin the run; the world of a process that joins later has none of them.
+int first_ranks(const RunSetup& setup) {
+  return setup.elastic != nullptr ? setup.elastic->first_ranks() : setup.world.size();
+}
+
 // Everything that is wrong, one line each.
 Status validate(const RunSetup& setup) {
   const TrainerOptions& o = setup.options;
@@ -50,11 +57,11 @@ Status validate(const RunSetup& setup) {
   require(setup.train != nullptr && setup.train->size() > 0, "the training data is empty");
   require(o.servers.processes == 0 || o.session != nullptr,
           "servers.processes are no ranks of the Trainer's world: give it a session with them");
-  const int parts = parts_of(o, setup.world.size());
+  const int parts = parts_of(o, first_ranks(setup));
   require(o.global_batch >= parts, "the global batch of " + std::to_string(o.global_batch) +
                                        " is smaller than its " + std::to_string(parts) +
                                        " parts (ranks, or portions); raise it or use fewer");
-  const Status portions = check_portions(o, setup.world.size());
+  const Status portions = check_portions(o, first_ranks(setup));
   require(portions.ok(), portions.message());
   require(o.log_every >= 0 && o.eval_every >= 0 && o.verify_every >= 0 && o.checkpoint.every >= 0,
           "intervals in steps must not be negative");
@@ -83,7 +90,7 @@ Status validate(const RunSetup& setup) {
                 "sgd without momentum or adagrad, without weight decay, or build the module with "
                 "sparse(false)");
   }
-  const Status shards = check_logical_shards(o, setup.world.size());
+  const Status shards = check_logical_shards(o, first_ranks(setup));
   require(shards.ok(), shards.message());
   require(o.logical_shards == 0 || !has_batch_norm(*setup.task.module),
           "the model has BatchNorm, whose mean and variance depend on which samples a rank has: "
@@ -134,6 +141,18 @@ void warm_up(const RunSetup& setup) {
   autocast.reset();
   setup.task.loss(output, batch.target).backward();
   setup.task.module->zero_grad();
+}
+
+/// Of a process that joins others, with memory for the values that they give it.
+std::vector<NamedParameter> parameters_to_get(const RunSetup& setup) {
+  const plan::StepPlan& plan = setup.plan;
+  if (num_stages(plan.mesh) == 1) return trainable_parameters(*setup.task.module);
+  std::vector<NamedParameter> own = parameters_of_stage(
+      plan.model, *setup.task.module, stage_of(plan.mesh, setup.elastic->first_rank()));
+  for (const NamedParameter& p : own) {
+    if (!tensor::has_memory(p.tensor)) tensor::set_memory(p.tensor, true);
+  }
+  return own;
 }
 
 std::unique_ptr<comm::Communicator> staging_of(comm::Communicator& world, const Task& task) {
@@ -190,7 +209,15 @@ Status Trainer::State::choose() {
 Status Trainer::State::compose() {
   const TrainerOptions& o = setup.options;
   if (o.strategy.kind == Strategy::Kind::kAuto) return strategy_of(o).status();
-  const std::vector<int> hosts = setup.world.ranks_per_host();
+  std::vector<int> hosts = setup.world.ranks_per_host();
+  if (setup.elastic != nullptr && o.strategy.pipeline > 1) {  // the plan stays that of all
+    const std::optional<std::vector<int>> first = setup.elastic->first_ranks_per_host();
+    if (!first) {
+      return invalid_argument(
+          "elastic training of pipelines takes as many ranks on each host; name such hosts (-H)");
+    }
+    hosts = *first;
+  }
   STORMO_RETURN_IF_ERROR(check_servers(o, trainable_parameters(*setup.task.module), hosts));
   STORMO_ASSIGN_OR_RETURN(comm::StepInput step,
                           planned_step(o, setup.task, hosts, /*samples=*/0,
@@ -209,7 +236,7 @@ Status Trainer::State::agree_on_terms() {
   if (problem.ok()) problem = composed;
   if (problem.ok()) {
     problem = check_single_samples(setup.task, *setup.train, setup.options,
-                                   parts_of(setup.options, setup.world.size()));
+                                   parts_of(setup.options, first_ranks(setup)));
   }
   std::vector<comm::Fact> facts;
   const bool has_others = setup.world.size() > 1 || setup.options.session;
@@ -235,9 +262,9 @@ Result<observe::EndRecord> Trainer::State::run_epochs() {
   if (setup.options.overwrite) session.earlier = run_in_folder(setup.options.checkpoint.directory);
   if (session.joins_later()) {
     std::unique_ptr<Optimizer> optimizer =
-        make_optimizer(setup.options.optimizer, trainable_parameters(*setup.task.module));
+        make_optimizer(setup.options.optimizer, parameters_to_get(setup));
     const TrainingState state(*optimizer);
-    warm_up(setup);
+    if (num_stages(setup.plan.mesh) == 1) warm_up(setup);
     session.kept.optimizer = std::move(optimizer);
     STORMO_RETURN_IF_ERROR(session.open(elastic_terms(setup, state, 0, 0)));
     STORMO_RETURN_IF_ERROR(enter_epoch());
@@ -302,7 +329,11 @@ void Trainer::verify_state(std::int64_t steps) { state_->setup.verify_state = st
 void Trainer::on_lead(std::function<Result<observe::RunObserver*>()> make) {
   state_->setup.lead = std::move(make);
 }
-void Trainer::set_elastic(ElasticSession* session) { state_->setup.elastic = session; }
+void Trainer::set_elastic(ElasticSession* session) {
+  state_->setup.elastic = session;
+  const bool is_cut = state_->setup.options.strategy.pipeline > 1;
+  if (session != nullptr && is_cut) state_->composed = state_->compose();
+}
 void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
 void Trainer::on_action(DoneAction done) { state_->setup.done = std::move(done); }
 const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }

@@ -74,7 +74,13 @@ Status Runner::set_plan(const plan::StepPlan& plan, std::optional<plan::ShardRan
     return Status(Code::kBadPlan, "batches of the plan before are under way");
   }
   STORMO_RETURN_IF_ERROR(analysis::verify(plan));
-  plan::StepPlan own = project(plan, rank_);
+  STORMO_RETURN_IF_ERROR(adopt(plan, project(plan, rank_), shards));
+  assigned_.reset();
+  return {};
+}
+
+Status Runner::adopt(const plan::StepPlan& plan, plan::StepPlan own,
+                     std::optional<plan::ShardRange> shards) {
   STORMO_RETURN_IF_ERROR(check_model(own.model, trainable_parameters(*parts_.task.module)));
   STORMO_RETURN_IF_ERROR(check_layout(own, parts_.store));
   auto chain = chain_of(parts_.task.module, own.model);

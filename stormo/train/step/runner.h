@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,6 +13,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
 #include <stormo/model/chain.h>
+#include <stormo/plan/assigned/assigned_plan.h>
 #include <stormo/plan/logical_shards.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/autograd/precision.h>
@@ -82,6 +84,11 @@ class Runner {
   /// as create(); then the plan stays. `shards`: the logical shards of this rank, possibly none,
   /// where other ranks compute than all of the plan (plan/computing_ranks.h).
   Status set_plan(const plan::StepPlan& plan, std::optional<plan::ShardRange> shards = {});
+  /// Does the step of `plan` without the ranks that it has lost, from the next one on: this rank's
+  /// work, and others'. `load` gives the part that another replica has of the next global batch,
+  /// RunnerParts::load that of this rank's own. kBadPlan as create(); then the plan stays.
+  using LoadReplica = std::function<Result<data::Batch>(int replica)>;
+  Status set_plan(const plan::AssignedPlan& plan, LoadReplica load);
   /// The plan of all ranks.
   const plan::StepPlan& plan() const { return whole_; }
 
@@ -124,7 +131,24 @@ class Runner {
     WeightVersions::Version weights = {};  // where steps overlap: until its update
   };
 
+  /// Of an assigned plan. This rank's part of it is an ordinary one, with the micro-batches of all
+  /// replicas one after the other; what is special are batches, where moves go, and scales. A stage
+  /// on which n ranks compute averages n gradients that are all equally heavy. So each is n times
+  /// its term of the mean over the global batch, and a gradient that goes to a stage with other
+  /// ranks is scaled.
+  struct Assigned {
+    std::vector<int> loads;  // replicas of whose batches this rank computes something, and its own
+    int own = 0;             // replica
+    int micro_batches = 1;   // of one
+    bool computes = false;
+    std::vector<double> computing;         // by stage: ranks that do
+    std::vector<std::vector<Rank>> ranks;  // by action
+    LoadReplica load;
+  };
+
   Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
+  Status adopt(const plan::StepPlan& plan, plan::StepPlan own,
+               std::optional<plan::ShardRange> shards);
   Status check(const plan::StepPlan& plan, bool has_segments) const;
   void look_ahead();
   void take_shards(std::optional<plan::ShardRange> shards);
@@ -137,6 +161,7 @@ class Runner {
   BatchUnderWay* batch_of(const plan::Action& action);
   Status load(const plan::Action& action);
   Status cut_into_shards(const data::Batch& batch);
+  Status load_assigned();
   Status forward(const plan::Action& action);
   Status run_without_graph(Piece& piece, const torch::Tensor& x) const;
   torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
@@ -152,10 +177,13 @@ class Runner {
   Status backward(const plan::Action& action);
   Status backward_weight(const plan::Action& action);
   torch::Tensor take_loss(MicroBatch& m);
+  double share_of(const MicroBatch& m) const;
+  torch::Tensor scaled(torch::Tensor gradient, int boundary) const;
   Result<torch::Tensor> input_of(const plan::Action& action, Piece& piece);
   Result<torch::Tensor> gradient_of(const plan::Action& action);
   std::uint64_t key_of(plan::Value value, int boundary, int micro_batch) const;
   Status move(const plan::Action& action);
+  std::pair<Rank, Rank> ranks_of_move(const plan::Action& action) const;
   Result<torch::Tensor> moved(plan::Value value, int boundary, int micro_batch);
   Status norm(const plan::Action& action);
   Status unscale(const plan::Action& action);
@@ -165,7 +193,7 @@ class Runner {
   /// Of the parameters for the present batch; see Event::weights.
   std::int64_t version() const { return batch_->weights ? batch_->weights->number : -1; }
   /// Of what this rank gives in a reduction; 0: nothing.
-  double weight() const { return sums_ ? shards_.size() : static_cast<double>(batch_->samples); }
+  double weight() const;
   double weight_of_exchange();
   MicroBatch& at(const plan::Action& action) {
     return batch_->micro_batches[static_cast<std::size_t>(action.micro_batch)];
@@ -189,6 +217,9 @@ class Runner {
   std::vector<bool> ends_shard_;   // by action: adds the last gradients of a micro-batch
   plan::ShardRange shards_;        // of this rank; none in a plan without logical shards
   std::optional<ShardSums> sums_;  // of these
+
+  std::optional<Assigned> assigned_;       // a rerouted step
+  std::map<std::uint64_t, Rank> senders_;  // in the link, of what is expected, by key
 
   int longest_delay_ = 0;
   std::optional<WeightVersions> versions_;  // where steps overlap

@@ -11,6 +11,7 @@
 #include <stormo/tensor/generator.h>
 #include <stormo/train/step/non_finite.h>
 #include <stormo/train/step/runner.h>
+#include <stormo/train/world/axis_groups.h>
 #include <stormo/train/world/stage_link.h>
 
 namespace stormo::train {
@@ -43,6 +44,7 @@ Status changes_input(plan::Range segments, const std::string& so) {
 
 Status Runner::load(const Action& /*action*/) {
   const Interval interval(parts_.lanes, Lane::kData, "load");
+  if (assigned_) return load_assigned();
   STORMO_ASSIGN_OR_RETURN(data::Batch batch, parts_.load());
   if (context_ && batch.size() > 0) {
     batch = {context_->take(batch.input, 1), context_->take(batch.target, 1)};
@@ -258,7 +260,9 @@ std::string Runner::where_not_finite(const MicroBatch& m) const {
 Result<torch::Tensor> Runner::gradient_of(const Action& action) {
   MicroBatch& m = at(action);
   if (is_boundary(plan_.model, action.range.last)) {
-    return moved(Value::kOutputGradient, action.range.last, action.micro_batch);
+    STORMO_ASSIGN_OR_RETURN(torch::Tensor gradient,
+                            moved(Value::kOutputGradient, action.range.last, action.micro_batch));
+    return scaled(std::move(gradient), action.range.last);
   }
   const auto piece = std::ranges::find(m.pieces, action.range.last + 1,
                                        [](const Piece& p) { return p.segments.first; });
@@ -271,9 +275,7 @@ Result<torch::Tensor> Runner::gradient_of(const Action& action) {
 /// logical shards those of all ranks to that of the mean over the global batch.
 torch::Tensor Runner::take_loss(MicroBatch& m) {
   torch::Tensor loss = std::move(m.loss);
-  if (plan_.micro_batches > 1 || sums_) {
-    loss = loss * (static_cast<double>(m.batch.size()) / static_cast<double>(batch_->counted));
-  }
+  if (plan_.micro_batches > 1 || sums_) loss = loss * share_of(m);
   return parts_.scaler != nullptr ? parts_.scaler->scale(loss) : loss;
 }
 
@@ -334,32 +336,36 @@ Status Runner::move(const Action& action) {
   if (m.batch.size() == 0) return {};
   StageLink& link = *parts_.store.cut().stages;
   const bool activation = makes(action, Value::kOutput);
-  const auto [from, to] = ends_of(action);
-  const auto stage = [&](int segment) {
-    return plan_.model.segments[static_cast<std::size_t>(segment)].stage;
-  };
+  const int from = ends_of(action).from;
+  const auto [sender, receiver] = ranks_of_move(action);
   const StageLink::Key key = key_of(activation ? Value::kOutput : Value::kOutputGradient,
                                     action.range.first, action.micro_batch);
   const torch::IntArrayRef like = m.batch.input.sizes();
-  if (stage(from) != link.stage()) return link.expect(stage(from), key, like);
+  const AxisGroups& groups = *parts_.store.made_for()->groups;
+  if (sender != rank_) {
+    senders_[key] = groups.rank_in_link(sender);
+    return link.expect(senders_[key], key, like);
+  }
+  const Rank to = groups.rank_in_link(receiver);
   const auto piece = std::ranges::find(m.pieces, from, [activation](const Piece& p) {
     return activation ? p.segments.last : p.segments.first;
   });
-  if (activation) return link.send(stage(to), key, piece->output, like);
+  if (activation) return link.send(to, key, piece->output, like);
   const torch::Tensor gradient = piece->input.defined() ? piece->input.grad() : torch::Tensor();
   m.pieces.erase(piece);
-  return link.send(stage(to), key, gradient, like);
+  return link.send(to, key, gradient, like);
 }
 
 /// What a move across the boundary behind a segment has brought to this rank.
 Result<torch::Tensor> Runner::moved(Value value, int boundary, int micro_batch) {
-  const bool activation = value == Value::kOutput;
-  const int sender = activation ? boundary : boundary + 1;
   const Interval interval(parts_.lanes, Lane::kWait,
-                          activation ? "move_activation" : "move_gradient");
-  return parts_.store.cut().stages->receive(
-      plan_.model.segments[static_cast<std::size_t>(sender)].stage,
-      key_of(value, boundary, micro_batch));
+                          value == Value::kOutput ? "move_activation" : "move_gradient");
+  const StageLink::Key key = key_of(value, boundary, micro_batch);
+  const auto sender = senders_.find(key);
+  if (sender == senders_.end()) {
+    return Status(Code::kBadPlan, "a stage needs a tensor that no move brings");
+  }
+  return parts_.store.cut().stages->receive(sender->second, key);
 }
 
 }  // namespace stormo::train

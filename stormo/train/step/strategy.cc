@@ -196,9 +196,9 @@ namespace {
 Status check_commits(const TrainerOptions& o) {
   Requirements require("\n");
   const Strategy& s = o.strategy;
-  require(s.kind == Strategy::Kind::kDdp && ranks_of_replica(s) == 1,
-          "elastic training takes strategy 'ddp' with a whole replica on each rank: only then has "
-          "whoever is left all of the model");
+  require(s.kind == Strategy::Kind::kDdp && ranks_of_replica(s) == s.pipeline,
+          "elastic training takes strategy 'ddp', with replicas of one rank or pipelines of single "
+          "ranks: only then has whoever is left all of the model, or of a stage");
   require(s.parameters == Strategy::Parameters::kAuto ||
               s.parameters == Strategy::Parameters::kReplicated,
           "elastic training has one copy of the parameters on each host where all hosts have as "
@@ -452,27 +452,30 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
   throw_if_error(check_device(plan, device_of(*module)));
   auto store = store_of(plan, groups, module, options, std::move(facts), bring);
   store->set_made_for({.groups = &groups,
-                       .plan = project(plan, groups.world().rank()),
+                       .plan = project(plan, groups.rank()),
                        .rule = options.optimizer.kind,
                        .worker_copies = !options.strategy.exchange_periods.every_step()});
   return store;
 }
 
-std::unique_ptr<ParameterStore> make_committed_store(const plan::StepPlan& plan,
-                                                     const AxisGroups& groups,
-                                                     const torch::nn::Module& module,
-                                                     const TrainerOptions& options,
-                                                     std::unique_ptr<Optimizer> optimizer) {
-  if (!optimizer) optimizer = make_optimizer(options.optimizer, trainable_parameters(module));
+std::unique_ptr<ParameterStore> make_committed_store(
+    const plan::StepPlan& plan, const AxisGroups& groups,
+    const std::shared_ptr<torch::nn::Module>& module, const TrainerOptions& options,
+    std::unique_ptr<Optimizer> optimizer) {
   std::unique_ptr<ParameterStore> store;
-  if (layout_of(plan) == Layout::kHostShared) {
+  if (!model_axes(plan.mesh).empty()) {
+    const std::shared_ptr<model::Chain> chain = chain_in_parts(module, plan);
+    store = std::make_unique<ModelParallelStore>(
+        groups, plan, module, options.optimizer, options.strategy.outer,
+        [&](std::size_t segment) { chain->give_memory(segment); }, ModelParallelStore::Serve(),
+        std::move(optimizer));
+  } else if (layout_of(plan) == Layout::kHostShared) {
     store = std::make_unique<HostCopyStore>(groups, std::move(optimizer));
   } else {
     store = std::make_unique<ReplicatedStore>(groups, std::move(optimizer));
   }
-  store->set_made_for({.groups = &groups,
-                       .plan = project(plan, groups.world().rank()),
-                       .rule = options.optimizer.kind});
+  store->set_made_for(
+      {.groups = &groups, .plan = project(plan, groups.rank()), .rule = options.optimizer.kind});
   return store;
 }
 

@@ -88,12 +88,11 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                            const TrainerOptions& options, server::Facts facts = {},
                                            const MaterializeSegment& bring = {});
 
-/// The store for a plan that commits. `optimizer`: that of a store before, with its state; null: a
-/// new one. Not a collective.
-std::unique_ptr<ParameterStore> make_committed_store(const plan::StepPlan& plan,
-                                                     const AxisGroups& groups,
-                                                     const torch::nn::Module& module,
-                                                     const TrainerOptions& options,
-                                                     std::unique_ptr<Optimizer> optimizer);
+/// The store for a plan that commits. `optimizer`: with its state, of a store before for the same
+/// part of the model; of a process that joins with no state yet. Not a collective.
+std::unique_ptr<ParameterStore> make_committed_store(
+    const plan::StepPlan& plan, const AxisGroups& groups,
+    const std::shared_ptr<torch::nn::Module>& module, const TrainerOptions& options,
+    std::unique_ptr<Optimizer> optimizer);
 
 }  // namespace stormo::train

@@ -20,7 +20,7 @@ WholeNorms whole_norms(const AxisGroups& groups, const plan::StepPlan& plan) {
     };
   }
   std::set<std::string> of_others;
-  if (slice_of(plan.mesh, groups.world().rank()).index > 0) {
+  if (slice_of(plan.mesh, groups.rank()).index > 0) {
     for (const plan::ParameterShape* p : flatten(plan.model)) {
       if (p->split.units == 0) of_others.insert(p->name);
     }

@@ -4,36 +4,14 @@
 #include <set>
 #include <utility>
 
+#include <stormo/base/index.h>
+#include <stormo/plan/assigned/assigned_plan.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::train {
 namespace {
 
 using Axes = std::vector<std::string>;
-
-/// Every group is made by all ranks, in the same order.
-AxisGroups::Groups make_groups(comm::Communicator& world, const plan::Mesh& mesh,
-                               const std::vector<AxisGroups::Key>& wanted) {
-  if (mesh.size() != world.size()) {
-    throw Error(Status(Code::kBadPlan, "the plan is for " + std::to_string(mesh.size()) +
-                                           " rank(s), the job has " + std::to_string(world.size()) +
-                                           "; compose it for these ranks (parallel::plan_for)"));
-  }
-  AxisGroups::Groups mine;
-  std::set<AxisGroups::Key> known;
-  for (const auto& [axes, stages] : wanted) {
-    const AxisGroups::Key key(AxisGroups::key_of(mesh, axes).take_or_throw(), stages);
-    if (!known.insert(key).second) continue;
-    for (Rank first = 0; first < world.size(); ++first) {
-      const std::vector<Rank> members = AxisGroups::members(mesh, first, key);
-      if (std::ssize(members) == world.size()) break;
-      if (members.front() != first) continue;
-      auto made = world.subgroup(members, Deadline::never()).take_or_throw();
-      if (made != nullptr) mine[key] = std::move(made);
-    }
-  }
-  return mine;
-}
 
 std::vector<AxisGroups::Key> used_axes(const plan::StepPlan& plan) {
   std::vector<AxisGroups::Key> out = AxisGroups::of_tied(plan);
@@ -92,24 +70,141 @@ std::vector<Rank> AxisGroups::members(const plan::Mesh& mesh, Rank rank, const K
 }
 
 AxisGroups::AxisGroups(comm::Communicator& world, const plan::StepPlan& plan)
-    : AxisGroups(world, plan.mesh, make_groups(world, plan.mesh, used_axes(plan))) {}
+    : AxisGroups(world, plan.mesh, std::nullopt, used_axes(plan)) {}
+
+AxisGroups::AxisGroups(comm::Communicator& world, const plan::StepPlan& plan, MeshRanks ranks)
+    : AxisGroups(world, plan.mesh, std::move(ranks), used_axes(plan)) {}
 
 AxisGroups::AxisGroups(comm::Communicator& world, const plan::Mesh& mesh)
-    : AxisGroups(world, mesh, make_groups(world, mesh, each_axis(mesh))) {}
+    : AxisGroups(world, mesh, std::nullopt, each_axis(mesh)) {}
 
 AxisGroups::AxisGroups(comm::Communicator& world, plan::Mesh mesh, Groups groups)
     : world_(world), mesh_(std::move(mesh)), groups_(std::move(groups)) {}
 
-Result<comm::Communicator*> AxisGroups::over(const std::vector<std::string>& axes,
-                                             const std::vector<int>& stages) const {
+// Every group is made by all ranks, in the same order.
+AxisGroups::AxisGroups(comm::Communicator& world, plan::Mesh mesh, std::optional<MeshRanks> some,
+                       const std::vector<Key>& wanted)
+    : world_(world), mesh_(std::move(mesh)), some_(std::move(some)) {
+  const int ranks = some_ ? static_cast<int>(some_->numbers.size()) : mesh_.size();
+  if (ranks != world.size()) {
+    throw Error(Status(Code::kBadPlan, "the plan is for " + std::to_string(ranks) +
+                                           " rank(s), the job has " + std::to_string(world.size()) +
+                                           "; compose it for these ranks (parallel::plan_for)"));
+  }
+  std::set<Key> known;
+  for (const auto& [axes, stages] : wanted) {
+    const Key key = normalized(axes, stages).take_or_throw();
+    if (!known.insert(key).second) continue;
+    for (const std::vector<Rank>& members : groups_of(key)) {
+      if (std::ssize(members) == world.size()) continue;
+      auto made = world.subgroup(members, Deadline::never()).take_or_throw();
+      if (made != nullptr) groups_[key] = std::move(made);
+    }
+  }
+}
+
+Rank AxisGroups::rank() const { return some_ ? some_->numbers[at(world_.rank())] : world_.rank(); }
+
+Result<AxisGroups::Key> AxisGroups::normalized(const std::vector<std::string>& axes,
+                                               const std::vector<int>& stages) const {
   STORMO_ASSIGN_OR_RETURN(Axes over, key_of(mesh_, axes));
   const bool all = std::ssize(stages) == num_stages(mesh_);
-  const Key key(std::move(over), all ? std::vector<int>() : stages);
-  if (std::ssize(members(mesh_, world_.rank(), key)) == world_.size()) return &world_;
+  return Key(std::move(over), all ? std::vector<int>() : stages);
+}
+
+/// All groups of this kind, by ranks of the job.
+std::vector<std::vector<Rank>> AxisGroups::groups_of(const Key& key) const {
+  std::vector<std::vector<Rank>> out;
+  if (!some_) {
+    for (Rank first = 0; first < mesh_.size(); ++first) {
+      std::vector<Rank> group = members(mesh_, first, key);
+      if (!group.empty() && group.front() == first) out.push_back(std::move(group));
+    }
+    return out;
+  }
+  std::vector<std::vector<Rank>> left(at(num_stages(mesh_)));
+  std::vector<Rank> numbers = some_->numbers;
+  std::ranges::sort(numbers);
+  for (const Rank r : numbers) left[at(stage_of(mesh_, r))].push_back(r);
+  const bool over_stages = std::ranges::count(key.first, plan::kStageAxis) > 0;
+  if (over_stages && key.first.size() > 1) {
+    out = {std::move(numbers)};
+  } else if (over_stages) {
+    std::vector<int> stages = key.second;
+    for (int s = 0; key.second.empty() && s < num_stages(mesh_); ++s) stages.push_back(s);
+    out = plan::groups_over_stages(stages, left);
+  } else {
+    out = std::move(left);
+  }
+  for (std::vector<Rank>& group : out) {
+    for (Rank& r : group) r = rank_in_job(r);
+    std::ranges::sort(group);
+  }
+  return out;
+}
+
+/// Of this rank.
+std::vector<Rank> AxisGroups::members_here(const Key& key) const {
+  for (std::vector<Rank>& group : groups_of(key)) {
+    if (std::ranges::count(group, world_.rank()) > 0) return std::move(group);
+  }
+  return {};
+}
+
+Rank AxisGroups::rank_in_job(Rank number) const {
+  return static_cast<Rank>(std::ranges::find(some_->numbers, number) - some_->numbers.begin());
+}
+
+Result<comm::Communicator*> AxisGroups::over(const std::vector<std::string>& axes,
+                                             const std::vector<int>& stages) const {
+  STORMO_ASSIGN_OR_RETURN(const Key key, normalized(axes, stages));
+  const std::size_t size =
+      some_ ? members_here(key).size() : members(mesh_, world_.rank(), key).size();
+  if (size == at(world_.size())) return &world_;
   const auto group = groups_.find(key);
   if (group != groups_.end()) return group->second.get();
   return Status(Code::kBadPlan,
                 "no group over these axes was made: an action of the plan names them");
+}
+
+Result<comm::Communicator*> AxisGroups::link() const {
+  if (some_) return &world_;
+  return over({plan::kStageAxis});
+}
+
+Rank AxisGroups::rank_in_link(Rank number) const {
+  return some_ ? rank_in_job(number) : stage_of(mesh_, number);
+}
+
+Rank AxisGroups::first_of_stage(int stage) const {
+  for (Rank number = 0; number < mesh_.size(); ++number) {
+    if (stage_of(mesh_, number) != stage) continue;
+    if (!some_) return number;
+    const Rank here = rank_in_job(number);
+    if (here < world_.size() && some_->has_state[at(here)]) return here;
+  }
+  throw Error(Status(Code::kPeerLost, "no rank has the state of stage " + std::to_string(stage)));
+}
+
+Result<AxisGroups::Source> AxisGroups::source_of(int stage) const {
+  if (some_) return Source{&world_, first_of_stage(stage)};
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const pipeline, over({plan::kStageAxis}));
+  return Source{pipeline, stage};
+}
+
+bool AxisGroups::is_source() const {
+  if (!some_) return copy_of_model(mesh_, world_.rank()).index == 0;
+  return first_of_stage(stage_of(mesh_, rank())) == world_.rank();
+}
+
+bool AxisGroups::gives(const std::vector<int>& stages) const {
+  if (!some_) return true;
+  const Key key = normalized({plan::kStageAxis}, stages).take_or_throw();
+  const auto is_of_stage = [&](Rank r) {
+    return stage_of(mesh_, some_->numbers[at(r)]) == stage_of(mesh_, rank());
+  };
+  const std::vector<Rank> group = members_here(key);
+  return *std::ranges::find_if(group, is_of_stage) == world_.rank();
 }
 
 Result<std::optional<tensor::Grid>> AxisGroups::grid() const {

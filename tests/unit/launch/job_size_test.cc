@@ -73,6 +73,17 @@ TEST(JobSizes, WhoHasLeftNeedsNoNewPlaceAndAHostThatIsGoneHasNone) {
   EXPECT_THAT(more.status().message(), HasSubstr("have 2 slots"));
 }
 
+TEST(JobSizes, NoNewRankHasThePlaceOfALostOneInAPipeline) {
+  const JobPlan plan = plan_of({3, 3}, {.adds_places = false});
+  protocol::Supervisor supervisor = supervisor_of(plan);
+  supervisor.handle(protocol::SizeAsked{.ranks = 2}, {});
+  supervisor.handle(protocol::Exited{2, 0}, {});
+  EXPECT_THAT(hosts_of(size_asked(3, plan, supervisor)), IsEmpty());
+  supervisor.handle(protocol::HostLeaves{1}, {});
+  EXPECT_THAT(size_asked(3, plan, supervisor).status().message(),
+              HasSubstr("at most 2: each rank needs a sample, a logical shard, or its place"));
+}
+
 TEST(JobSizes, LimitsAreToldAtOnce) {
   const JobPlan plan = plan_of({9, 9}, {.min_ranks = 2, .max_ranks = 8});
   const protocol::Supervisor supervisor = supervisor_of(plan);
@@ -81,8 +92,10 @@ TEST(JobSizes, LimitsAreToldAtOnce) {
   };
   EXPECT_THAT(why(-1), HasSubstr("at least 1"));
   EXPECT_THAT(why(1), HasSubstr("elastic.min_ranks=2"));
-  EXPECT_THAT(why(9),
-              HasSubstr("at most 8: each rank needs a sample, or a logical shard, of each batch"));
+  EXPECT_THAT(
+      why(9),
+      HasSubstr(
+          "at most 8: each rank needs a sample, a logical shard, or its place in a pipeline"));
   EXPECT_EQ(why(8), "");
   protocol::Supervisor ending = supervisor_of(plan);
   ending.handle(protocol::Exited{0, 0}, {});

@@ -129,7 +129,7 @@ class PlanRank {
   std::size_t next = 0;                         ///< batch
   train::StepAt at = {};                        ///< of the next step
 
-  Rank rank() const { return groups.world().rank(); }
+  Rank rank() const { return groups.rank(); }  ///< in the mesh
   void pass_events_to(Sink* sink) { lanes_.pass_to(sink); }
   train::ParameterStore& store() {
     if (!store_) store_ = train::make_store(run.plan, groups, chain, run.options, {}, bring);

@@ -1,3 +1,4 @@
+#include <stormo/train/agreement/minority.h>
 #include <stormo/train/agreement/replica_healing.h>
 
 #include <algorithm>
@@ -43,6 +44,17 @@ TEST(WrongBlocks, TwoRanksDecideNothing) {
   const WrongBlocks found = found_in({1, 2, 1, 3}, 2, {0, 0});
   EXPECT_TRUE(found.wrong.empty());
   EXPECT_EQ(found.undecided, (Block{0, 1, 0}));
+}
+
+TEST(Minority, IsThatOfAPart) {
+  test::on_ranks(6, [](comm::Communicator& world) {
+    const std::vector<int> part_of = {0, 1, 0, 1, 2, 1};  // of part 0 there are two
+    std::uint64_t hash =
+        static_cast<std::uint64_t>(part_of[static_cast<std::size_t>(world.rank())]);
+    EXPECT_TRUE(find_minority(world, part_of, hash).take_or_throw().empty());
+    if (world.rank() == 2 || world.rank() == 3) hash = 7;
+    EXPECT_EQ(find_minority(world, part_of, hash).take_or_throw(), std::vector<Rank>{3});
+  });
 }
 
 std::vector<TensorPiece> pieces_of(const torch::Tensor& a, const torch::Tensor& b) {

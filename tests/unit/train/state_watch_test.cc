@@ -275,6 +275,23 @@ TEST(StateWatch, RanksOfOnePartHoldTheSame) {
   EXPECT_EQ(parts(shards, {2, 2, 2}), (std::vector<int>{0, 1, 0, 1, 0, 1}));
 }
 
+TEST(StateWatch, RanksOfAStageHoldTheSameWhoeverIsThere) {
+  plan::ModelShape model;
+  for (const std::string name : {"a", "b"}) {
+    model.segments.push_back({.name = name, .parameters = {{name + ".weight", 8}}, .borrowed = {}});
+  }
+  const plan::StepPlan plan =
+      parallel::plan_for({.kind = Strategy::Kind::kDdp, .pipeline = 2}, model,
+                         {.ranks_per_host = {6}}, {.micro_batches = 2})
+          .take_or_throw();
+  const auto of = [&](const std::vector<Rank>& numbers) {
+    return parts_of_state(plan, MeshRanks{numbers, std::vector<bool>(numbers.size(), true)});
+  };
+  EXPECT_EQ(parts_of_state(plan), (std::vector<int>{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(of({3, 5, 2, 0}), (std::vector<int>{0, 0, 1, 1}));
+  EXPECT_TRUE(of({3, 0}).empty()) << "one of each stage";
+}
+
 /// A run of the Trainer; `spoil` is called on each rank behind each of its actions.
 struct TrainerCase {
   int ranks = 3;
