@@ -298,6 +298,12 @@ std::unique_ptr<train::ElasticSession> elastic_session(const TrainRun& run) {
               }});
 }
 
+/// Whether its members have stages of the model.
+bool has_parts(const train::ElasticSession& session) {
+  return std::ranges::any_of(session.record().members,
+                             [](const protocol::ElasticEntry& m) { return m.part != 0; });
+}
+
 /// The launcher knows whom it has told to leave.
 int exit_code_of_leaver() {
   const bool is_told = train::StopSignal::asked_to_leave() == train::StopSignal::Leave::kByLauncher;
@@ -367,9 +373,10 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
 
   const Result<observe::EndRecord> end = trainer.run();
   if (elastic && elastic->has_left_job()) return exit_code_of_leaver();
-  // whoever had the state is lost, also rank 0, which would say it
+  // whoever had the state, or a part of it, is lost; rank 0, which would say it, may be, too, or
+  // ends later than this one and is stopped by the launcher
   const bool is_left_over = elastic && end.status().code() == Code::kPeerLost &&
-                            group.rank() != 0 && !elastic->is_donor();
+                            group.rank() != 0 && (!elastic->is_donor() || has_parts(*elastic));
   if (is_left_over) elastic->say(message_text(end.status().message()));
   progress = {trainer.started(), trainer.last_saved()};
   const bool interrupted = end.status().code() == Code::kInterrupted;
