@@ -11,6 +11,7 @@ is imported, and how an interpreter ends, are to be tested with Ranks.
 import datetime
 import json
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.forkserver
 import os
 import pathlib
@@ -26,9 +27,32 @@ import torch.distributed as dist
 from ranks import Processes
 
 _context = multiprocessing.get_context("forkserver")
-_lock = threading.Lock()
+_lock = threading.Lock()  # around what is of all processes
 _imported = []  # what the process from which ranks are forked has
 _me = None  # in a rank: its _Rank
+
+
+class _Process(_context.Process):
+    """Tests have several threads. Who starts a process looks after all others, too; of two threads that find the same end
+    the second one would read it as 255."""
+
+    def start(self):
+        with _lock:
+            super().start()
+
+    def join(self, timeout=None):
+        multiprocessing.connection.wait([self.sentinel], timeout)
+        with _lock:
+            super().join(0)
+
+    def is_alive(self):
+        with _lock:
+            return super().is_alive()
+
+    @property
+    def exitcode(self):
+        with _lock:
+            return super().exitcode
 
 
 class ForkedRanks(Processes):
@@ -37,8 +61,7 @@ class ForkedRanks(Processes):
         _import_once(function.__module__)
         variables = {k: str(v) for k, v in variables.items()}
         all_ranks = [_Rank(str(self.folder), rank, size, timeout) for rank in range(size)]
-        self.processes = [_context.Process(target=self._run, args=(one, function, arguments, variables))
-                          for one in all_ranks]
+        self.processes = [_Process(target=self._run, args=(one, function, arguments, variables)) for one in all_ranks]
         for process in self.processes:
             process.start()
 
