@@ -33,8 +33,8 @@ _me = None  # in a rank: its _Rank
 
 
 class _Process(_context.Process):
-    """Tests have several threads. Who starts a process looks after all others, too; of two threads that find the same end
-    the second one would read it as 255."""
+    """Tests have several threads. Who starts a process looks after all others, too; of two threads that find the same
+    end the second one would read it as 255."""
 
     def start(self):
         with _lock:

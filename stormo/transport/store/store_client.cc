@@ -331,22 +331,22 @@ void SocketStoreClient::report_loss(const Status& lost) {
   if (callback) callback(lost);
 }
 
-Result<Channel> dial(Dialer& dialer, std::string_view address, Deadline by) {
+Result<Channel> dial(Dialer& dialer, std::string_view server, Deadline by) {
   const RealClock clock;
   while (!dialer.step(clock.now())) {
     const TimePoint now = clock.now();
     if (by.expired()) {
       return Status(Code::kDeadlineExceeded,
-                    fmt::format("cannot reach the Store at {}: {}; check that its process runs and "
-                                "that the address is right",
-                                address, dialer.last_failure()));
+                    fmt::format("cannot reach {}: {}; check that its process runs and that the "
+                                "address is right",
+                                server, dialer.last_failure()));
     }
     pollfd p{dialer.fd(), dialer.poll_events(), 0};
     ::poll(&p, 1, poll_timeout(now, std::min(dialer.wake_at(), by.when()), kMaxPollMs));
   }
   Result<Channel> socket = dialer.take();
   if (socket.ok()) return socket;
-  return socket.status().within(fmt::format("Store at {}", address));
+  return socket.status().within(std::string(server));
 }
 
 Result<std::unique_ptr<StoreClient>> begin_session(const std::optional<ServingRank>& rank,
@@ -363,7 +363,7 @@ Result<std::unique_ptr<StoreClient>> begin_session(const std::optional<ServingRa
   Hello hello;
   hello.purpose = Purpose::kStore;
   Dialer dialer({std::move(addresses), options.secret, hello});
-  STORMO_ASSIGN_OR_RETURN(Channel socket, dial(dialer, options.address.text, by));
+  STORMO_ASSIGN_OR_RETURN(Channel socket, dial(dialer, name_of(rank, options.address.text), by));
   auto client = std::make_unique<SocketStoreClient>(std::move(socket), options, rank);
   STORMO_RETURN_IF_ERROR(client->start());
   return std::unique_ptr<StoreClient>(std::move(client));

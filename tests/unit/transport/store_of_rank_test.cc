@@ -91,6 +91,15 @@ class StoreOfRank : public ::testing::TestWithParam<const char*> {
   const Secret secret_ = Secret::random();
 };
 
+TEST_P(StoreOfRank, OneThatHasEndedBeforeIsNamed) {
+  const StoreAddress address = ServingProcess(GetParam(), secret_).address;
+  const Status why =
+      connect_to_rank({3, 300ms}, {.address = address, .secret = secret_}, Deadline::after(100ms))
+          .status();
+  EXPECT_EQ(why.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(why.message(), HasSubstr("cannot reach " + kServer + address.text + ": "));
+}
+
 TEST_P(StoreOfRank, AStoppedServerIsLost) {
   const ServingProcess server(GetParam(), secret_);
   const auto c = client(server.address, 300ms);
