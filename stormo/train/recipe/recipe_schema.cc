@@ -314,8 +314,7 @@ std::span<const RecipeField> recipe_fields() {
     std::vector<RecipeField> all;
     for (const auto of_part :
          {general_fields, model_fields, data_fields, table_fields, sample_fields, train_fields,
-          elastic_fields, optimizer_fields, strategy_fields, gradient_fields, server_fields,
-          period_fields, checkpoint_fields}) {
+          elastic_fields, optimizer_fields, distribution_fields, checkpoint_fields}) {
       std::ranges::move(of_part(), std::back_inserter(all));
     }
     return all;
