@@ -184,3 +184,20 @@ class ElasticTest(TrainTest):
         self.assertGreater(len(found), len(expected) // 2)
         for step, loss in found.items():
             self.assertAlmostEqual(loss, expected[step], delta=1e-9 * abs(loss), msg=f"after step {step}")
+
+
+class ResizableTest(ElasticTest):
+    """Its jobs are found by `stormo resize`, in a login of their own."""
+
+    def setUp(self):
+        super().setUp()
+        login = self.folder / "login"
+        login.mkdir(mode=0o700)
+        self.login = {"XDG_RUNTIME_DIR": str(login), "HOME": str(self.folder)}
+
+    def start(self, *arguments, environment=None, **options):
+        return super().start(*arguments, environment={**self.login, **(environment or {})}, **options)
+
+    def resize(self, *words):
+        """The job is always named: those of other tests may run here, too."""
+        return self.stormo("resize", *map(str, words), environment=self.login)

@@ -6,28 +6,19 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import signal
 
-from elastic_cli import STEPS_AFTER, ElasticTest, Job
+from elastic_cli import STEPS_AFTER, Job, ResizableTest
 from train_cli import main
 
 # ranks 0 and 2 have the first stage, 1 and 3 the second one
 PIPELINES = ("strategy.pipeline=2", "train.micro_batches=2")
 
 
-class ElasticPipelines(ElasticTest):
-    def setUp(self):
-        super().setUp()
-        login = self.folder / "login"
-        login.mkdir(mode=0o700)
-        self.login = {"XDG_RUNTIME_DIR": str(login), "HOME": str(self.folder)}
-
-    def start(self, *arguments, environment=None, **options):
-        return super().start(*arguments, environment={**self.login, **(environment or {})}, **options)
-
+class ElasticPipelines(ResizableTest):
     def job(self, *words, **options):
         return Job(self, 4, *PIPELINES, *words, **options)
 
-    def resize(self, job, ranks):
-        done = self.stormo("resize", str(job.process.pid), "-n", str(ranks), environment=self.login)
+    def resize_to(self, job, ranks):
+        done = self.resize(job.process.pid, "-n", ranks)
         self.assertEqual(done.returncode, 0, done.stderr)
         job.until_ranks(ranks)
 
@@ -57,7 +48,7 @@ class ElasticPipelines(ElasticTest):
         for victim in (1, 0):
             job.lose(victim)
             job.until_ranks(4)
-        self.resize(job, 3)
+        self.resize_to(job, 3)
         steps, _ = job.stop()
         self.assert_as_one_process(job, steps, "gpt.toml", words)
 
@@ -66,7 +57,7 @@ class ElasticPipelines(ElasticTest):
         job = self.job(*words, recipe="gpt.toml")
         job.until_step(STEPS_AFTER)
         for ranks in (3, 2, 4):
-            self.resize(job, ranks)
+            self.resize_to(job, ranks)
         steps, err = job.stop()
         self.assertNotIn("lost", err)
         self.assert_as_one_process(job, steps, "gpt.toml", words)
@@ -75,7 +66,7 @@ class ElasticPipelines(ElasticTest):
     def test_what_fewer_ranks_have_saved_is_the_whole_state(self):
         job = self.job()
         job.until_step(STEPS_AFTER)
-        self.resize(job, 3)
+        self.resize_to(job, 3)
         steps, _ = job.stop()
         last = steps + STEPS_AFTER
         again = self.lines("mlp.toml", "precision=float64", f"train.steps={last}", "--resume")

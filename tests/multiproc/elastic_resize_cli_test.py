@@ -8,24 +8,11 @@ import json
 import os
 import signal
 
-from elastic_cli import STEPS_AFTER, ElasticTest, Job
+from elastic_cli import STEPS_AFTER, Job, ResizableTest
 from train_cli import DEADLINE_S, main, ranks_of
 
 
-class Resize(ElasticTest):
-    def setUp(self):
-        super().setUp()
-        login = self.folder / "login"
-        login.mkdir(mode=0o700)
-        self.login = {"XDG_RUNTIME_DIR": str(login), "HOME": str(self.folder)}
-
-    def start(self, *arguments, environment=None, **options):
-        return super().start(*arguments, environment={**self.login, **(environment or {})}, **options)
-
-    def resize(self, *words):
-        """The job is always named: those of other tests may run here, too."""
-        return self.stormo("resize", *map(str, words), environment=self.login)
-
+class Resize(ResizableTest):
     def resized(self, *words):
         done = self.resize(*words, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -208,14 +208,6 @@ class GossipRun : public test::TrainerRun {
     options.strategy.topology = topology;
     options.strategy.gradient_tracking = tracking;
   }
-  Outcome resumed(int ranks) {
-    options.overwrite = false;
-    options.resume = true;
-    Outcome out = run(ranks);
-    options.resume = false;
-    options.overwrite = true;
-    return out;
-  }
 };
 
 // All weights 1 / n: what each rank mixes behind its update is the average of all.

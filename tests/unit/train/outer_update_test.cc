@@ -50,15 +50,6 @@ class OuterUpdate : public test::TrainerRun {
     options = before;
     return out;
   }
-  /// The run from `steps` on, which another one has saved.
-  Outcome resumed(int ranks) {
-    options.overwrite = false;
-    options.resume = true;
-    Outcome out = run(ranks);
-    options.resume = false;
-    options.overwrite = true;
-    return out;
-  }
 };
 
 TEST_F(OuterUpdate, WithRateOneAndNoMomentumIsTheAverageBitForBit) {

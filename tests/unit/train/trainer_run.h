@@ -77,6 +77,15 @@ class TrainerRun : public testing::Test {
     return std::move(outcomes[0]);
   }
   Outcome run(int ranks) { return try_run(ranks).take_or_throw(); }
+  /// The run from where another one has saved.
+  Outcome resumed(int ranks) {
+    options.overwrite = false;
+    options.resume = true;
+    Outcome out = run(ranks);
+    options.resume = false;
+    options.overwrite = true;
+    return out;
+  }
 
   train::TrainerOptions options;
   std::vector<std::string> accepted_changes;
