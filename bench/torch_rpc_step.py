@@ -6,17 +6,15 @@ worker makes one call per step, which applies its gradient and returns the new p
 "tensors", one for each parameter, or "flat", all in one tensor. Every worker prints one JSON object.
 """
 import json
-import math
 import os
 import sys
 import threading
-import time
 
 import torch
 from torch.distributed import rpc
-from torch.nn import functional
 
 from torch_step import Inputs, make_model
+from torch_worker import train
 
 
 def values_of(model, flat):
@@ -60,32 +58,10 @@ def wait_for_all():
     server.all_ready.wait()
 
 
-def is_slow(slow, worker, workers, step):
-    return (worker + step) % workers == 0 if slow["in_turns"] else worker == slow["worker"]
-
-
-def number(loss):
-    """For JSON, which has no numbers that are not finite."""
-    return loss if math.isfinite(loss) else None
-
-
-def train(model, values, batches, d, worker, workers):
-    """Times after the warm-up, and losses of all steps."""
-    times, losses, flat = [], [], len(values) == 1
-    for step in range(d["warmup"] + d["steps"] + 1):
-        begun = time.monotonic()
-        inputs, targets = batches[step % len(batches)]
-        loss = functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
-        losses.append(loss.item())
-        times.append(time.monotonic())
-        loss.backward()
-        if step >= d["warmup"] and is_slow(d["slow"], worker, workers, step - d["warmup"]):
-            time.sleep((d["slow"]["factor"] - 1) * (time.monotonic() - begun))
-        new = rpc.rpc_sync("server", push_pull, (gradients_of(model, flat),))
-        for value, received in zip(values, new):
-            value.copy_(received)
-        model.zero_grad(set_to_none=True)
-    return times[d["warmup"]:], losses
+def update(model, values):
+    new = rpc.rpc_sync("server", push_pull, (gradients_of(model, len(values) == 1),))
+    for value, received in zip(values, new):
+        value.copy_(received)
 
 
 def main():
@@ -106,12 +82,7 @@ def main():
                                                                      init_method=f"file://{file}"))
     if not serves:
         rpc.rpc_sync("server", wait_for_all)
-        times, losses = train(model, values, batches, d, rank, size - 1)
-        first, last = losses[:d["batches"]], losses[-d["batches"]:]
-        print(json.dumps({"worker": rank, "workers": 1, "times": times,
-                          "losses": [number(loss) for loss in losses[d["warmup"]:]],
-                          "first_loss": number(sum(first) / len(first)),
-                          "last_loss": number(sum(last) / len(last))}) + "\n", end="", flush=True)
+        train(model, lambda: update(model, values), batches, d, rank, size - 1)
     rpc.shutdown()
 
 

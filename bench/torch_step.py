@@ -1,11 +1,11 @@
 """The opponents of `stormo bench step`: training steps of PyTorch, one process per rank.
 
-Started by `stormo run`; arguments: RENDEZVOUS_FILE NAME INPUTS_FILE DESCRIPTION. NAME is pytorch_ddp or
-pytorch_fsdp (over Gloo), a pipeline (pytorch_gpipe, pytorch_1f1b, pytorch_interleaved, pytorch_zero_bubble),
+Started by `stormo run`; arguments: RENDEZVOUS_FILE NAME INPUTS_FILE DESCRIPTION. NAME is pytorch_ddp, a row of HOOKS,
+or pytorch_fsdp (over Gloo), a pipeline (pytorch_gpipe, pytorch_1f1b, pytorch_interleaved, pytorch_zero_bubble),
 pytorch_tensor (tensor parallelism), or pytorch (every rank for itself). With _stormo behind it the backend is Stormo's;
-so it is for pytorch_hook_stormo and pytorch_average_stormo, whose gradients it averages in its own ways. The inputs are Stormo's weights before the
-first step and its batches, as raw numbers; the description says what model they belong to. Every rank prints one JSON
-object.
+so it is for pytorch_hook_stormo and pytorch_average_stormo, whose gradients it averages in its own ways. The inputs are
+Stormo's weights before the first step and its batches, as raw numbers; the description says what model they belong to.
+Every rank prints one JSON object.
 """
 import json
 import math
@@ -121,9 +121,35 @@ def sharded(model):
     return model
 
 
+def half_precision(model):
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    ddp = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    return ddp
+
+
+def power_sgd(model, rank):
+    """From the third step on, which is as early as it can. In one bucket: with several it hangs or aborts over Gloo."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    mebibytes = 1 + (sum(p.numel() * p.element_size() for p in model.parameters()) >> 20)
+    ddp = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=mebibytes)
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+    ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return ddp
+
+
+HOOKS = {  # of DistributedDataParallel
+    "pytorch_fp16_hook": half_precision,
+    "pytorch_powersgd": lambda model: power_sgd(model, 4),
+    "pytorch_powersgd_1": lambda model: power_sgd(model, 1),
+}
+
+
 def distribute(name, model):
     if name == "pytorch_tensor":
         return tensor_parallel(model)
+    if name in HOOKS:
+        return HOOKS[name](model)
     if name == "pytorch_ddp":
         return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     if name == "pytorch_hook":

@@ -12,12 +12,14 @@ constexpr const char* kExamples =
     "1:3x\n"
     "  stormo bench async -n 3 --strategy parameter_server:backup_workers --slow 2:10x \\\n"
     "    --against fast_workers\n"
+    "  stormo bench async -n 2 --strategy parameter_averaging,diloco \\\n"
+    "    --against pytorch_local_sgd,pytorch_diloco\n"
     "\n"
     "docs/benchmarks.md says how figures are made and what they mean.";
 
 void add_flags(CLI::App& command, AsyncArguments& a) {
   add_training_flags(command, a, "worker", help_of(async_opponents()),
-                     "torch_rpc_step.py and tensorflow_*_step.py");
+                     "torch_*_step.py and tensorflow_*_step.py");
   command
       .add_option(
           "--strategy", a.strategies,

@@ -66,8 +66,11 @@ std::span<const StepStrategy> async_strategies() {
       all.push_back({name, {server, "strategy.policy=" + name.substr(name.find(':') + 1)}});
     all.push_back({"parameter_server:in_place", {server, async, "strategy.updates=in_place"}});
     all.push_back({"downpour", {server, async, "strategy.fetch_every=4", "strategy.push_every=4"}});
+    const std::string period = fmt::format("strategy.period={}", kMeetingPeriod);
     for (const std::string_view name : {"parameter_averaging", "elastic_averaging"})
-      all.push_back({name, {fmt::format("strategy.kind={}", name), "strategy.period=8"}});
+      all.push_back({name, {fmt::format("strategy.kind={}", name), period}});
+    all.push_back(
+        {"diloco", {"strategy.kind=parameter_averaging", period, "strategy.outer=nesterov"}});
     all.insert(all.end(), step_strategies().begin(), step_strategies().end());
     return all;
   }();

@@ -13,11 +13,14 @@ namespace stormo::cli {
 /// Those of `stormo bench step`, parameter_server with each policy for gradients:
 /// "parameter_server:ssp", and
 /// "parameter_server:in_place": async, without versions or locks; "downpour": async, with a pull
-/// and a push in every fourth step; "parameter_averaging" and "elastic_averaging" with period 8.
+/// and a push in every fourth step; "parameter_averaging", "elastic_averaging" and "diloco", with
+/// kMeetingPeriod.
 std::span<const StepStrategy> async_strategies();
 /// One of them.
 const StepStrategy& async_strategy(std::string_view name);
 
+/// Steps from one average to the next, of all that average.
+inline constexpr int kMeetingPeriod = 8;
 /// The opponent of which no worker is slow.
 inline constexpr std::string_view kFastWorkers = "fast_workers";
 

@@ -9,6 +9,8 @@ constexpr const char* kExamples =
     "  stormo bench step --model mlp,cnn -n 2                     against libtorch alone\n"
     "  stormo bench step --model gpt --strategy ddp -n 2 --against pytorch_ddp,pytorch_fsdp\n"
     "  stormo bench step --model wide --hosts 2 --rate 1gbit --against pytorch_ddp    (root)\n"
+    "  stormo bench step --model wide --strategy ddp_int8 --hosts 2 --rate 1gbit \\\n"
+    "    --against pytorch_ddp,pytorch_fp16_hook,pytorch_powersgd                     (root)\n"
     "  stormo bench step --model mlp --batch 32 --strategy one_device --against pytorch,arena\n"
     "  stormo bench step --model mlp,cnn,gpt,wide -n 2 --against predicted\n"
     "  stormo bench step --model gpt --strategy 1f1b -n 2 --against pytorch_1f1b,predicted\n"

@@ -19,6 +19,15 @@ TrainingOpponent torch_step(std::string_view name, std::string_view what,
   return {.name = name, .what = what, .script = kTorchStep, .imports = {{import, "torch"}}};
 }
 
+/// DistributedDataParallel with PyTorch's hook PowerSGD.
+TrainingOpponent power_sgd(std::string_view name, std::string_view what) {
+  TrainingOpponent row = torch_step(
+      name, what, "from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook");
+  row.imports.push_back({"import numpy", "numpy"});
+  row.deviates = true;
+  return row;
+}
+
 TrainingOpponent torch_pipeline(std::string_view name, std::string_view what, int chunks) {
   TrainingOpponent row = torch_step(
       name, what, "from torch.distributed.pipelining import ScheduleInterleavedZeroBubble");
@@ -34,6 +43,16 @@ TrainingOpponent over_stormo(TrainingOpponent row, std::string_view name, std::s
   row.what = what;
   row.imports.push_back({"import stormo_torch", "stormo-torch"});
   return row;
+}
+
+/// Workers that meet once in kMeetingPeriod steps.
+TrainingOpponent torch_local(std::string_view name, std::string_view what) {
+  return {
+      .name = name,
+      .what = what,
+      .script = "torch_local_step.py",
+      .imports = {{"from torch.distributed.algorithms.model_averaging import averagers", "torch"}},
+      .modules = {"torch_meetings.py", "torch_worker.py", std::string(kTorchStep)}};
 }
 
 /// A process of this program with libtorch.
@@ -103,6 +122,9 @@ std::span<const TrainingOpponent> step_opponents() {
                  "from torch.distributed.tensor.parallel import parallelize_module");
   static const std::vector<TrainingOpponent> all = {
       ddp,
+      torch_step("pytorch_fp16_hook", "pytorch_ddp with gradients of 16 bits, by its hook"),
+      power_sgd("pytorch_powersgd", "pytorch_ddp with its hook PowerSGD of rank 4, one bucket"),
+      power_sgd("pytorch_powersgd_1", "the same of rank 1"),
       fsdp,
       torch_step("pytorch", "a loop in Python without communication"),
       own_process("arena", "libtorch's loop with its tensors in the Arena", /*tuned=*/false),
@@ -140,13 +162,15 @@ std::span<const TrainingOpponent> async_opponents() {
        .what = "a server over torch.distributed.rpc",
        .script = "torch_rpc_step.py",
        .imports = {{"from torch.distributed import rpc", "torch"}},
-       .modules = {std::string(kTorchStep)},
+       .modules = {"torch_worker.py", std::string(kTorchStep)},
        .forms = {"tensors", "flat"},
        .more_ranks = 1},
       tensorflow("tensorflow_ps", "its ParameterServerStrategy", "tensorflow_ps_step.py",
                  /*one_record=*/true),
       tensorflow("tensorflow_mirrored", "its MultiWorkerMirroredStrategy",
-                 "tensorflow_mirrored_step.py", /*one_record=*/false)};
+                 "tensorflow_mirrored_step.py", /*one_record=*/false),
+      torch_local("pytorch_local_sgd", "averages of parameters over Gloo"),
+      torch_local("pytorch_diloco", "DiLoCo over Gloo")};
   return all;
 }
 

@@ -25,9 +25,10 @@ struct TrainingOpponent {
   std::vector<std::string> forms = {};  ///< its first argument, the fastest counts; empty: the name
   bool starts_ranks = false;            ///< the script does, and not `stormo run`
   bool one_record = false;              ///< of all ranks together
-  int more_ranks = 0;  ///< than Stormo has; those below 0 are the slow one that it lacks
-  bool tuned = true;   ///< runs with both settings of malloc
-  int chunks = 0;      ///< of the model on each rank of a pipeline of PyTorch; 0: no pipeline
+  int more_ranks = 0;     ///< than Stormo has; those below 0 are the slow one that it lacks
+  bool tuned = true;      ///< runs with both settings of malloc
+  int chunks = 0;         ///< of the model on each rank of a pipeline of PyTorch; 0: no pipeline
+  bool deviates = false;  ///< loses some of the gradients: losses are others after some steps
   std::string_view instead_of = {};  ///< who does the same over Gloo
 };
 

@@ -8,6 +8,7 @@
 #include <cli/bench/step/opponents.h>
 #include <cli/flag_values.h>
 #include <cli/number_check.h>
+#include <stormo/codec/codec.h>
 
 namespace stormo::cli {
 namespace {
@@ -27,8 +28,31 @@ StepStrategy pipeline(std::string_view name, const std::string& key = {}) {
 StepStrategy late_pipeline(std::string_view name, int micro_batches) {
   StepStrategy row = pipeline(name, "strategy.period=1000");
   row.micro_batches = micro_batches;
-  row.delayed = true;
+  row.deviates = true;
   return row;
+}
+
+/// Replicas whose gradients travel in a codec, for each codec: "ddp_int8".
+void append_codecs(std::vector<StepStrategy>& all) {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const std::string_view codec : codec_names()) out.push_back(fmt::format("ddp_{}", codec));
+    return out;
+  }();
+  for (const CodecRow& row : codec_rows()) {
+    if (row.codec == Codec::kNone) continue;
+    all.push_back({.name = names[row.codec],
+                   .recipe = {"strategy.kind=ddp", "strategy.parameters=replicated",
+                              fmt::format("strategy.compression={}", row.word)},
+                   .deviates = !row.type});
+  }
+}
+
+/// Neighbours only: no average of all within a measurement.
+StepStrategy gossip(std::string_view name, std::string_view topology) {
+  return {name,
+          {"strategy.kind=gossip", fmt::format("strategy.topology={}", topology),
+           "strategy.period=100000"}};
 }
 
 /// Every micro-batch has equally many samples: opponents can compute no others.
@@ -64,34 +88,38 @@ std::span<const StepModel> step_models() {
 }
 
 std::span<const StepStrategy> step_strategies() {
-  static const std::vector<StepStrategy> strategies = {
-      {"one_device", {"strategy.kind=one_device"}},
-      {"mirrored", {"strategy.kind=mirrored"}},
-      {"multi_worker_mirrored", {"strategy.kind=multi_worker_mirrored"}},
-      {"central_storage", {"strategy.kind=central_storage"}},
-      {"ddp", {"strategy.kind=ddp", "strategy.parameters=replicated"}},
-      {"ddp_no_overlap",
-       {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.overlap=false"}},
-      {"ddp_bfloat16",
-       {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.compression=bfloat16"}},
-      {"host_shared", {"strategy.kind=ddp", "strategy.parameters=host_shared"}},
-      {"fsdp1", {"strategy.kind=fsdp", "strategy.stage=1"}},
-      {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},
-      {"fsdp3", {"strategy.kind=fsdp", "strategy.stage=3"}},
-      {"sharded3", {"strategy.kind=fsdp", "strategy.stage=3", "strategy.parameters=sharded"}},
-      pipeline("gpipe"),
-      pipeline("1f1b"),
-      pipeline("eager_1f1b"),
-      pipeline("interleaved", "strategy.chunks=2"),
-      pipeline("zero_bubble"),
-      pipeline("zero_bubble_v", "strategy.chunks=2"),
-      late_pipeline("pipedream", kMicroBatches),
-      late_pipeline("pipedream_2bw", kMicroBatches),
-      late_pipeline("ddg", 1),
-      {"tensor", {"strategy.kind=ddp"}, "strategy.tensor"},
-      {"context", {"strategy.kind=ddp", "strategy.attention=ring"}, "strategy.context"},
-      {"context_heads", {"strategy.kind=ddp", "strategy.attention=heads"}, "strategy.context"},
-  };
+  static const std::vector<StepStrategy> strategies = [] {
+    std::vector<StepStrategy> all = {
+        {"one_device", {"strategy.kind=one_device"}},
+        {"mirrored", {"strategy.kind=mirrored"}},
+        {"multi_worker_mirrored", {"strategy.kind=multi_worker_mirrored"}},
+        {"central_storage", {"strategy.kind=central_storage"}},
+        {"ddp", {"strategy.kind=ddp", "strategy.parameters=replicated"}},
+        {"ddp_no_overlap",
+         {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.overlap=false"}},
+        gossip("gossip_ring", "ring"),
+        gossip("gossip_one_peer", "one_peer_exponential"),
+        {"host_shared", {"strategy.kind=ddp", "strategy.parameters=host_shared"}},
+        {"fsdp1", {"strategy.kind=fsdp", "strategy.stage=1"}},
+        {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},
+        {"fsdp3", {"strategy.kind=fsdp", "strategy.stage=3"}},
+        {"sharded3", {"strategy.kind=fsdp", "strategy.stage=3", "strategy.parameters=sharded"}},
+        pipeline("gpipe"),
+        pipeline("1f1b"),
+        pipeline("eager_1f1b"),
+        pipeline("interleaved", "strategy.chunks=2"),
+        pipeline("zero_bubble"),
+        pipeline("zero_bubble_v", "strategy.chunks=2"),
+        late_pipeline("pipedream", kMicroBatches),
+        late_pipeline("pipedream_2bw", kMicroBatches),
+        late_pipeline("ddg", 1),
+        {"tensor", {"strategy.kind=ddp"}, "strategy.tensor"},
+        {"context", {"strategy.kind=ddp", "strategy.attention=ring"}, "strategy.context"},
+        {"context_heads", {"strategy.kind=ddp", "strategy.attention=heads"}, "strategy.context"},
+    };
+    append_codecs(all);
+    return all;
+  }();
   return strategies;
 }
 

@@ -28,7 +28,8 @@ struct StepStrategy {
   /// All ranks together compute one batch: the key of recipes whose value is their number.
   std::string_view cut = {};
   int micro_batches = 1;  ///< unless said otherwise
-  bool delayed = false;   ///< gradients are late, so losses are others after some steps
+  /// Gradients are late, or lose some on their way: losses are others after some steps.
+  bool deviates = false;
 };
 /// The one place that knows these names.
 std::span<const StepStrategy> step_strategies();

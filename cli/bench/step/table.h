@@ -62,8 +62,9 @@ struct StepRow {
   std::map<std::string, std::string> left_out;  ///< name and reason
 };
 
-/// Whether losses are those of one process, to a thousandth; our steps must train.
-bool agrees(const StepSummary& one, const StepSummary& reference);
+/// Whether the losses of steps that train are those of one process, to a thousandth; of what
+/// `deviates` the first one.
+bool agrees(const StepSummary& one, const StepSummary& reference, bool deviates);
 bool verified(const StepRow& row);
 
 /// Lines for people, without the last end.

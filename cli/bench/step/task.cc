@@ -113,6 +113,7 @@ Result<std::string> describe_step(const StepJob& job, const SlowWorker& slow) {
       {"warmup", kStepWarmup},
       {"steps", job.steps},
       {"compared", bench::kComparedUpdates},
+      {"period", kMeetingPeriod},
       {"slow", {{"factor", slow.factor}, {"worker", slow.worker}, {"in_turns", slow.in_turns}}}};
   return out.dump();
 }

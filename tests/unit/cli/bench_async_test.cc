@@ -47,6 +47,10 @@ TEST(BenchAsyncOptions, EveryPolicyIsAStrategy) {
   ASSERT_EQ(options.strategies.size(), 5u);
   EXPECT_THAT(options.strategies[0]->recipe,
               ElementsAre("strategy.kind=parameter_server", "strategy.policy=ssp"));
+  EXPECT_THAT(
+      async_strategy("diloco").recipe,
+      ElementsAre("strategy.kind=parameter_averaging",
+                  "strategy.period=" + std::to_string(kMeetingPeriod), "strategy.outer=nesterov"));
   ASSERT_EQ(options.jobs.size(), 2u);
   EXPECT_TRUE(options.jobs[0].plain_sgd);
   EXPECT_EQ(options.jobs[1].batch, 16);

@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include <stormo/codec/codec.h>
+
 namespace stormo::cli {
 namespace {
 
@@ -113,7 +115,22 @@ TEST(BenchStepOpponents, AreToldBeforeTheyStartWhatTheyCannotDo) {
   EXPECT_THAT(refusal("pytorch_tensor", "gpt", "tensor", 3), HasSubstr("4 heads"));
 }
 
-TEST(BenchStepOpponents, OfPipelinesNeedNumpy) {
+TEST(BenchStepOptions, HaveReplicasWithEachCodec) {
+  const auto find = [](std::string_view name) {
+    return std::ranges::find(step_strategies(), name, &StepStrategy::name);
+  };
+  for (const CodecRow& codec : codec_rows()) {
+    const auto row = find("ddp_" + std::string(codec.word));
+    ASSERT_EQ(row != step_strategies().end(), codec.codec != Codec::kNone) << codec.word;
+    if (codec.codec == Codec::kNone) continue;
+    EXPECT_EQ(row->recipe.back(), "strategy.compression=" + std::string(codec.word));
+  }
+  EXPECT_FALSE(find("ddp_bfloat16")->deviates);
+  EXPECT_TRUE(find("ddp_sign")->deviates);
+}
+
+TEST(BenchStepOpponents, OfPipelinesAndPowerSgdNeedNumpy) {
+  EXPECT_EQ(named("pytorch_powersgd").imports.back().package, "numpy");
   EXPECT_EQ(named("pytorch_1f1b").imports.back().package, "numpy");
   EXPECT_EQ(named("pytorch_ddp").imports.back().package, "torch");
   EXPECT_EQ(named("pytorch_ddp_stormo").imports.back().package, "stormo-torch");
@@ -248,6 +265,23 @@ TEST(StepTable, NamesOtherLosses) {
   wrong.ours.compared_loss *= 1.01;
   EXPECT_FALSE(verified(wrong));
   EXPECT_THAT(step_table(wrong), HasSubstr("WRONG"));
+}
+
+TEST(StepTable, ExpectsOtherLossesOfWhatLosesGradients) {
+  StepRow with = row();
+  with.against[0].name = "pytorch_powersgd";
+  StepSummary& theirs = with.against[0].tried.begin()->second;
+  theirs.compared_loss *= 1.01;
+  EXPECT_THAT(step_table(with), Not(HasSubstr("OTHER LOSSES")));
+  theirs.first_loss *= 1.01;
+  EXPECT_THAT(step_table(with), HasSubstr("OTHER LOSSES")) << "of the weights that all begin with";
+  StepStrategy sign = *with.job.strategy;
+  sign.deviates = true;
+  with.job.strategy = &sign;
+  with.ours.compared_loss *= 1.01;
+  EXPECT_TRUE(verified(with));
+  with.ours.first_loss *= 1.01;
+  EXPECT_FALSE(verified(with));
 }
 
 }  // namespace
