@@ -1,4 +1,4 @@
-"""For bench/elastic: jobs that lose ranks, watched line by line with the time at which each line comes."""
+"""For bench/elastic, and places for bench/decentralised: jobs that lose ranks, watched line by line with the time at which each line comes."""
 import collections
 import contextlib
 import json
@@ -79,6 +79,13 @@ class Place:
         where = ["dev", f"{self.name}br"] if rank is None else ["dev", "eth0"]
         space = [] if rank is None else ["-n", f"{self.name}-{self.host_of(rank) + 1}"]
         return re.search(r"inet ([\d.]+)", output_of(["ip", *space, "-4", "-o", "addr", "show", *where]))[1]
+
+    def bytes_sent(self):
+        """By all hosts, as the kernel counts what has come over their lines, all headers included."""
+        if self.hosts == 1:
+            return 0
+        return sum(int(pathlib.Path(f"/sys/class/net/{self.name}v{i}/statistics/rx_bytes").read_text(encoding="ascii"))
+                   for i in range(1, self.hosts + 1))
 
     def line_of(self, rank, state):
         """Of its host; `down` or `up`."""
