@@ -70,6 +70,11 @@ constexpr std::array kCodecRows = {
              .bytes = codec::random_k::bytes,
              .encode = codec::random_k::encode,
              .decode_add = codec::random_k::decode_add},
+    CodecRow{.codec = Codec::kPowerSgd,
+             .word = "powersgd",
+             .sums = CodecSums::kFactors,
+             .error_feedback = true,
+             .has_matrix_rank = true},
 };
 
 constexpr bool codecs_in_order() {
@@ -91,6 +96,7 @@ std::string_view to_string(Codec::Kind codec) { return row_of(codec).word; }
 
 std::string to_string(Codec codec) {
   std::string out(row_of(codec).word);
+  if (row_of(codec).has_matrix_rank) return out + ":" + std::to_string(codec.matrix_rank);
   if (!row_of(codec).has_density) return out;
   std::array<char, 32> shortest{};
   const auto [end, error] =

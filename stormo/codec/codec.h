@@ -27,13 +27,21 @@ struct Codec {
     kTopK,       ///< the largest numbers, and where they are
     kThreshold,  ///< as kTopK, but the least of them is estimated from a sample
     kRandomK,    ///< numbers at places that all ranks draw alike
+    kPowerSgd,   ///< matrices as products of two narrow ones
   };
   Kind kind = kNone;
   /// Of a row with has_density: the share of the numbers that travels, above 0 and at most 1.
   double density = 0.01;
+  /// Of a row with has_matrix_rank: the rank of the matrices that travel, from 1 on.
+  int matrix_rank = 4;
   constexpr Codec() = default;
   constexpr Codec(Kind k) : kind(k) {}  // NOLINT: a kind is a codec
   constexpr Codec(Kind k, double share) : kind(k), density(share) {}
+  static constexpr Codec powersgd(int matrix_rank) {
+    Codec out(kPowerSgd);
+    out.matrix_rank = matrix_rank;
+    return out;
+  }
   friend bool operator==(const Codec&, const Codec&) = default;
 };
 
@@ -41,6 +49,7 @@ struct Codec {
 enum class CodecSums : std::uint8_t {
   kLinear,      ///< codes are numbers of one type, and are added up as they travel
   kPerMessage,  ///< a code is one message, which its receiver decodes and adds to what it has
+  kFactors,     ///< two sums, of the left and of the right factors of matrices: see LowRank
 };
 
 /// Of a message, what its decoder must know as its encoder did. Another run of the same step has
@@ -60,11 +69,13 @@ struct CodecRow {
   /// What a code lost is added to what is encoded next. A codec that encodes without it is
   /// unbiased: the mean of what can be drawn is the value.
   bool error_feedback = false;
-  bool has_density = false;  ///< see Codec::density
+  bool has_density = false;      ///< see Codec::density
+  bool has_matrix_rank = false;  ///< see Codec::matrix_rank
 
-  // Of a codec that encodes float32 numbers. A message has so many of them, and its code is whole
-  // words of 4 bytes. A message with a number that is not finite is decoded to one with NaN, and
-  // nothing of what is not finite is kept. The bits are the same on all processors. Any thread.
+  // Of a codec that encodes float32 numbers, but not by factors. A message has so many of
+  // them, and its code is whole words of 4 bytes. A message with a number that is not finite is
+  // decoded to one with NaN, and nothing of what is not finite is kept. The bits are the same on
+  // all processors. Any thread.
 
   /// Of the code of a message of so many numbers.
   std::int64_t (*bytes)(std::int64_t numbers, double density) = nullptr;
@@ -74,14 +85,15 @@ struct CodecRow {
   void (*decode_add)(const std::byte* code, std::span<float> values, const CodeKey& key) = nullptr;
 
   /// Gradients do not travel one by one: see comm::EncodedSum.
-  bool encodes() const { return encode != nullptr; }
+  bool encodes() const { return encode != nullptr || has_factors(); }
+  bool has_factors() const { return sums == CodecSums::kFactors; }
 };
 
 /// One for each codec, in the order of Codec::Kind.
 std::span<const CodecRow> codec_rows();
 const CodecRow& row_of(Codec codec);
 std::string_view to_string(Codec::Kind codec);
-/// As the text form of plans has it: "int8", "top_k:0.01".
+/// As the text form of plans has it: "int8", "top_k:0.01", "powersgd:4".
 std::string to_string(Codec codec);
 /// The words of all rows.
 std::vector<std::string_view> codec_names();

@@ -55,6 +55,7 @@ void add(StableHash& h, const ModelShape& model) {
       h.add(std::uint64_t{p.trainable});
       h.add(std::uint64_t{p.sparse});
       if (p.elsewhere) h.add("elsewhere");
+      if (p.rows != 0) h.add("rows " + std::to_string(p.rows));
       if (p.split.units == 0) continue;
       h.add("split");
       for (const std::int64_t n :

@@ -91,6 +91,7 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
     append_field(out, " elements=", p.elements);
     out += " type=";
     out += to_string(p.dtype);
+    if (p.rows != 0) append_field(out, " rows ", p.rows);
     if (!p.trainable) out += " frozen";
     if (p.sparse) out += " sparse";
     if (p.elsewhere) out += " elsewhere";
@@ -258,6 +259,7 @@ ParameterShape read_parameter(TextReader& in) {
   in.expect("type");
   in.expect("=");
   p.dtype = read_enum<DType>(in, "an element type", kDTypes);
+  if (in.accept("rows")) p.rows = in.integer("a number of rows", 1, INT64_MAX);
   p.trainable = !in.accept("frozen");
   p.sparse = in.accept("sparse");
   p.elsewhere = in.accept("elsewhere");
@@ -320,6 +322,10 @@ Action read_action(TextReader& in, const StepPlan& plan) {
     if (row_of(a.codec).has_density) {
       in.expect(":");
       a.codec.density = in.real("a density");
+    }
+    if (row_of(a.codec).has_matrix_rank) {
+      in.expect(":");
+      a.codec.matrix_rank = in.small_integer("the rank of matrices", 1, kMaxExtent);
     }
   }
   if (row.reduces && in.accept("by")) a.algorithm = in.word("an algorithm");

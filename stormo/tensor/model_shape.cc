@@ -8,7 +8,8 @@ plan::ParameterShape parameter_shape(std::string name, const torch::Tensor& para
   return {.name = std::move(name),
           .elements = parameter.numel(),
           .dtype = dtype_of(parameter.scalar_type()).take_or_throw(),
-          .trainable = parameter.requires_grad()};
+          .trainable = parameter.requires_grad(),
+          .rows = parameter.dim() > 1 && parameter.numel() > 0 ? parameter.size(0) : 0};
 }
 
 std::vector<plan::ParameterShape> parameter_shapes(const torch::nn::Module& module,

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <stormo/codec/codec.h>
-#include <stormo/comm/codec/encoded_sum.h>
+#include <stormo/comm/codec/low_rank_sum.h>
+#include <stormo/comm/codec/sum_of_codes.h>
 
 #include <bit>
 
@@ -183,9 +184,16 @@ TEST_P(CommunicatorConformance, EncodedSumsAreEqualOnAllRanks) {
     for (const CodecRow& row : codec_rows()) {
       if (!row.encodes()) continue;
       for (const std::int64_t count : {1, 1000, 20011}) {
-        EncodedSum sum(c, row, count);
+        std::unique_ptr<EncodedSum> sum;
+        if (row.has_factors()) {
+          const std::vector<codec::MatrixShape> gradients = {{.rows = 20, .columns = 50},
+                                                             {.columns = count}};
+          sum = std::make_unique<LowRankSum>(c, gradients, 3);
+        } else {
+          sum = std::make_unique<SumOfCodes>(c, row, count);
+        }
         for (const bool blocks : {true, false}) {
-          std::vector<float> x = encoded_sum_of_terms(c, sum, blocks);
+          std::vector<float> x = encoded_sum_of_terms(c, *sum, blocks);
           std::vector<float> all(x.size() * static_cast<std::size_t>(c.size()));
           EXPECT_OK(c.all_gather(x, all));
           for (std::size_t i = 0; i < all.size(); ++i) {
@@ -199,7 +207,7 @@ TEST_P(CommunicatorConformance, EncodedSumsAreEqualOnAllRanks) {
 
 TEST_P(CommunicatorConformance, SumsInEightBitsAreNear) {
   on_each([](Communicator& c) {
-    EncodedSum sum(c, row_of(Codec::kInt8), 20011);
+    SumOfCodes sum(c, row_of(Codec::kInt8), 20011);
     for (const bool blocks : {true, false}) {
       const std::vector<float> x = encoded_sum_of_terms(c, sum, blocks);
       for (std::size_t i = 0; i < x.size(); ++i) {

@@ -1,5 +1,5 @@
 // The example of docs/guides/add-a-codec.md.
-#include <stormo/comm/codec/encoded_sum.h>
+#include <stormo/comm/codec/sum_of_codes.h>
 
 #include <bit>
 #include <cmath>
@@ -50,7 +50,7 @@ namespace {
 TEST(GuideCodec, SumsComeNearer) {
   constexpr std::int64_t kCount = 101;
   on_hosts({2, 1}, [](Communicator& c) {
-    EncodedSum sum(c, kUpper, kCount);
+    SumOfCodes sum(c, kUpper, kCount);
     std::vector<double> mean(kCount);
     double first = 0, worst = 0;
     for (int step = 0; step < 64; ++step) {

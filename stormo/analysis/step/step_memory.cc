@@ -8,6 +8,7 @@
 
 #include <stormo/analysis/step/assigned.h>
 #include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/logical_shards.h>
 #include <stormo/plan/project.h>
 
@@ -122,12 +123,26 @@ class MemoryWalk {
     const std::int64_t bytes = packed ? elements(group) * bytes_of(sent) : 0;
     const auto ranks = static_cast<int>(plan_.mesh.group(0, reduction.axes).size());
     if (!codec.encodes() || ranks == 1) return bytes;
+    if (codec.has_factors()) return bytes + kept_with_factors(reduction, group.dtype);
     const bool of_part =
         in_parts_ && row_of(reduction.kind).places(Value::kGradients, Placement::kReplicate);
     const EncodedParts parts = encoded_parts(codec, reduction.codec.density,
                                              elements(group) / (of_part ? shards_ : 1), ranks);
     return bytes + parts.numbers * (ranks + 1) * bytes_of(DType::kFloat32) +
            2 * ranks * parts.bytes;
+  }
+
+  /// What was lost, a left message, and three right ones.
+  std::int64_t kept_with_factors(const Action& reduction, DType dtype) const {
+    std::vector<codec::MatrixShape> gradients;
+    for (int i = reduction.range.first; i <= reduction.range.last; ++i) {
+      const plan::ParameterShape& p = *shapes_[static_cast<std::size_t>(i)];
+      const bool here = !p.elsewhere && p.trainable && !p.sparse;
+      if (here && p.dtype == dtype) gradients.push_back(plan::matrix_of(p));
+    }
+    const codec::LowRank factors(gradients, reduction.codec.matrix_rank);
+    return bytes_of(DType::kFloat32) *
+           (factors.numbers() + factors.left_numbers() + 3 * factors.right_numbers());
   }
 
   void do_action(const Action& a) {

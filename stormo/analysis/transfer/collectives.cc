@@ -47,6 +47,14 @@ std::vector<Collective> sent_as(const Collective& request, int ranks) {
                .algorithm = request.algorithm,
                .root = request.root};
   const CodecRow& codec = row_of(request.codec);
+  if (codec.has_factors()) {
+    const codec::LowRank factors(request.gradients, request.codec.matrix_rank);
+    c.elements = factors.left_numbers();
+    if (factors.right_numbers() == 0) return {c};
+    Collective right = c;
+    right.elements = factors.right_numbers();
+    return {c, right};
+  }
   if (codec.encodes()) {
     const std::int64_t bytes =
         ranks * encoded_parts(codec, request.codec.density, request.elements, ranks).bytes;

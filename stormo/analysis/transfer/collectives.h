@@ -7,6 +7,7 @@
 
 #include <stormo/base/dtype.h>
 #include <stormo/base/ids.h>
+#include <stormo/codec/low_rank.h>
 #include <stormo/plan/schedule.h>
 #include <stormo/plan/step_plan.h>
 
@@ -70,6 +71,8 @@ struct Collective {
   /// One that encodes, in which the terms of a sum of float32 numbers travel; else they travel as
   /// they are.
   Codec codec = Codec::kNone;
+  /// Of a codec with factors: the gradients, in the order in which they lie.
+  std::vector<codec::MatrixShape> gradients = {};
   /// Of frozen parameters that stay whole: only the first of these moves anything, and no step
   /// counts it.
   bool once = false;

@@ -7,6 +7,7 @@
 #include <stormo/analysis/transfer/inner.h>
 #include <stormo/base/check.h>
 #include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/logical_shards.h>
 #include <stormo/plan/project.h>
 
@@ -194,6 +195,7 @@ class Finder {
       const bool fits = !encoded && type_summed(a_.codec, p.dtype) == p.dtype;
       const bool large = p.elements * static_cast<std::int64_t>(size_of(p.dtype)) >= kInPlaceBytes;
       (fits && large ? same->in_place : same->packed).push_back(i);
+      if (row_of(a_.codec).has_factors()) same->gradients.push_back(plan::matrix_of(p));
       same->elements += p.elements;
     }
     for (Collective& c : of_types) {

@@ -164,6 +164,10 @@ Status check_encoding(const Strategy& s, const StepOptions& step) {
                          "so that their copies would differ; leave out tensor, or use another "
                          "compression, such as bfloat16");
   }
+  if (codec.has_factors() && s.kind == Strategy::Kind::kFsdp) {
+    return refuse(s, "adds up parts of gradients, and codec " + std::string(codec.word) +
+                         " is of whole matrices; use 'ddp', or another compression");
+  }
   if (codec.error_feedback && step.scale_loss) {
     return refuse(s, "keeps what codec " + std::string(codec.word) +
                          " lost in units of the scaled loss, whose scale changes; use "
@@ -314,7 +318,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   model = without_unused_forms(std::move(model),
                                {.slices = strategy.tensor > 1 || by_columns,
                                 .positions = strategy.context > 1 || strategy.sequence_parallel,
-                                .places = !strategy.spatial.empty()});
+                                .places = !strategy.spatial.empty(),
+                                .factors = row_of(step.reduction.codec).has_factors()});
   return compose(one_device(std::move(model)), passes);
 }
 

@@ -217,7 +217,7 @@ StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, D
   return {.kind = kind,
           .name = name,
           .ranks = ranks,
-          .keys = "overlap compression density deterministic",
+          .keys = "overlap compression density matrix_rank deterministic",
           .all_reduces = true,
           .parameters = {Parameters::kReplicated, Parameters::kHostShared},
           .check_cut = any_cut,
@@ -233,7 +233,7 @@ std::vector<StrategyRow> rows_of_one_model() {
       {.kind = Kind::kOneDevice,
        .name = "one_device",
        .ranks = "one",
-       .keys = "compression density deterministic",
+       .keys = "compression density matrix_rank deterministic",
        .all_reduces = true,
        .parameters = mirrored.parameters,
        .check = check_one_device,
@@ -243,7 +243,7 @@ std::vector<StrategyRow> rows_of_one_model() {
       {.kind = Kind::kCentralStorage,
        .name = "central_storage",
        .ranks = "on one host",
-       .keys = "compression density deterministic",
+       .keys = "compression density matrix_rank deterministic",
        .one_host = true,
        .parameters = {Parameters::kHostShared},
        .other_parameters =
@@ -269,10 +269,9 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kParameterServer,
        .name = "parameter_server",
        .ranks = "workers on one host; on any with `strategy.server_processes`",
-       .keys =
-           "overlap compression density worker_ranks fetch_every push_every period policy bound n "
-           "portions backups warm_start compensation lambda lambda_decay servers "
-           "server_processes server_backups worker_timeout placement updates",
+       .keys = "overlap compression density matrix_rank worker_ranks fetch_every push_every period "
+               "policy bound n portions backups warm_start compensation lambda lambda_decay "
+               "servers server_processes server_backups worker_timeout placement updates",
        .trains_as_one = false,
        .servers = Servers::kParameters,
        .other_parameters = "has the parameters on servers; leave out parameters, or use 'ddp'",
@@ -316,7 +315,9 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kAuto,
        .name = "auto",
        .ranks = "on any hosts",
-       .keys = "stage hybrid overlap compression density deterministic",  // of what it chooses from
+       .keys =
+           "stage hybrid overlap compression density matrix_rank deterministic",  // of what it
+                                                                                  // chooses from
        .all_reduces = true,
        .check_cut = any_cut,
        .cuts_images = true},

@@ -10,6 +10,7 @@
 #include <stormo/base/index.h>
 #include <stormo/plan/bad_plan.h>
 #include <stormo/plan/check/shards.h>
+#include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/mixing/mixing.h>
 #include <stormo/plan/project.h>
@@ -176,6 +177,26 @@ Status check_mixing(const StepPlan& p, const Action& a) {
   return known.ok() ? Status() : bad("mixes by ", known.message());
 }
 
+/// Factors are of whole matrices, and some must be worth it.
+Status check_factors(const StepPlan& p, const Action& a) {
+  const int rank = a.codec.matrix_rank;
+  if (rank < 1) return bad("has codec ", to_string(a.codec), ", whose rank must be at least 1");
+  const bool in_parts = std::ranges::any_of(p.actions, [](const Action& other) {
+    return row_of(other.kind).places(Value::kGradients, Placement::kShard);
+  });
+  if (in_parts) {
+    return bad("has codec ", to_string(a.codec),
+               ", which is of whole matrices, but ranks have parts of gradients");
+  }
+  const bool any = std::ranges::any_of(flatten(p.model), [rank](const ParameterShape* s) {
+    return s->trainable && !s->sparse && has_factors(matrix_of(*s), rank);
+  });
+  if (any) return {};
+  return bad("has codec ", to_string(a.codec),
+             ", but no gradient is a matrix (rows ...) of more than ", "2 x ", rank,
+             " x (rows + columns) elements; take a smaller rank, or another codec");
+}
+
 Status check_codec(const StepPlan& p, const Action& a) {
   if (row_of(a.kind).mixes()) return check_mixing(p, a);
   if (!row_of(a.kind).reduces && (a.codec != Codec::kNone || !a.algorithm.empty())) {
@@ -186,6 +207,7 @@ Status check_codec(const StepPlan& p, const Action& a) {
     return bad("has codec ", to_string(a.codec), ", whose density must be above 0 and at most 1");
   }
   if (!row_of(a.codec).encodes()) return {};
+  if (row_of(a.codec).has_factors()) STORMO_RETURN_IF_ERROR(check_factors(p, a));
   if (p.mesh.find(kTensorAxis) >= 0) {
     return bad("rounds in codec ", to_string(a.codec),
                " what the ranks of 'tp' have as a whole together with their slices, so that their "

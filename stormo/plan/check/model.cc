@@ -27,6 +27,9 @@ Status check(const ParameterShape& p) {
   if (p.elsewhere)
     return bad("parameter '", p.name, "' is elsewhere: this is the part of one rank");
   if (p.elements < 0) return bad("parameter '", p.name, "' has a negative size");
+  if (p.rows < 0 || (p.rows > 0 && p.elements % p.rows != 0)) {
+    return bad("parameter '", p.name, "' does not consist of ", p.rows, " equal rows");
+  }
   if (is_whole(p)) return {};
   return bad("parameter '", p.name, "' does not consist of ", p.split.blocks, " times ",
              p.split.units, " equal units");

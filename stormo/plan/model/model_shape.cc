@@ -59,12 +59,15 @@ ModelShape without_unused_forms(ModelShape model, const ParallelForms& how) {
       s.norms.clear();
       s.spatial_all_reduce = 0;
     }
+    for (ParameterShape& p : s.parameters) {
+      if (!how.factors) p.rows = 0;
+      if (!how.slices) p.split = {};
+    }
     if (how.slices) continue;
     s.sums = {};
     s.splits_output = false;
     s.split_windows.clear();
     s.state_crossings.clear();
-    for (ParameterShape& p : s.parameters) p.split = {};
   }
   return model;
 }

@@ -78,6 +78,9 @@ struct ParameterShape {
   bool sparse = false;  ///< a table of which a step uses few rows: its gradient has only those rows
   bool elsewhere = false;  ///< in the plan of one rank: only ranks of other stages have it
   Split split = {};        ///< in the plan of one rank, `elements` counts its slice only
+  /// Its first dimension, if it has several: a matrix of so many rows. Only with a codec that has
+  /// factors; else 0.
+  std::int64_t rows = 0;
   bool operator==(const ParameterShape&) const = default;
 };
 
@@ -149,8 +152,9 @@ struct ParallelForms {
   bool slices = false;     ///< kTensorAxis
   bool positions = false;  ///< kContextAxis, or kTensorAxis with StepPlan::sequence_parallel
   bool places = false;     ///< kRowsAxis, kColumnsAxis
+  bool factors = false;    ///< gradients travel in a codec with factors (ParameterShape::rows)
 };
-/// The model without what it says of ways in which no ranks compute it.
+/// The model without what it says of ways in which no ranks compute it, or add up gradients.
 ModelShape without_unused_forms(ModelShape model, const ParallelForms& how);
 
 /// The first segments, whose input is in parts where ranks have parts of the places; 0: the model

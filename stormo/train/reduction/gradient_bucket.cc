@@ -5,6 +5,8 @@
 #include <utility>
 
 #include <stormo/codec/codec.h>
+#include <stormo/comm/codec/low_rank_sum.h>
+#include <stormo/comm/codec/sum_of_codes.h>
 #include <stormo/tensor/allocator.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
@@ -41,6 +43,17 @@ torch::Tensor flat_tensor(comm::Communicator& world, std::int64_t count, torch::
       .zero_();
 }
 
+/// Null: they travel as they are, or in another type.
+std::unique_ptr<comm::EncodedSum> encoded_sum(comm::Communicator& world,
+                                              const analysis::Collective& sum) {
+  const CodecRow& row = row_of(sum.codec);
+  if (!row.encodes()) return nullptr;
+  if (row.has_factors()) {
+    return std::make_unique<comm::LowRankSum>(world, sum.gradients, sum.codec.matrix_rank);
+  }
+  return std::make_unique<comm::SumOfCodes>(world, row, sum.elements, sum.codec.density);
+}
+
 }  // namespace
 
 GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParameter> parameters,
@@ -59,10 +72,7 @@ GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParam
   for (auto p = small; p != parameters_.end(); ++p) count += p->tensor.numel();
   flat_ = flat_tensor(world, count, tensor::scalar_type_of(sum_.dtype),
                       parameters_.front().tensor.device());
-  if (row_of(sum_.codec).encodes()) {
-    encoded_ = std::make_unique<comm::EncodedSum>(world, row_of(sum_.codec), sum_.elements,
-                                                  sum_.codec.density);
-  }
+  encoded_ = encoded_sum(world, sum_);
   for (auto p = small; p != parameters_.end(); ++p) {
     views_.push_back(flat_.narrow(0, offset, p->tensor.numel()).view(p->tensor.sizes()));
     offset += p->tensor.numel();

@@ -57,7 +57,8 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
     module.parameters.push_back(tensor::parameter_shape(p.name, p.tensor));
     module.parameters.back().sparse = p.sparse;
   }
-  const plan::StepPlan one = parallel::one_device({.segments = {std::move(module)}});
+  const plan::StepPlan one = parallel::one_device(plan::without_unused_forms(
+      {.segments = {std::move(module)}}, {.factors = row_of(how.codec).has_factors()}));
   std::vector<parallel::Pass> passes = {parallel::mirrored(ranks)};
   if (how.overlap.kind == Overlap::Kind::kBuckets) {
     passes.push_back(parallel::bucket(how.overlap.bucket_bytes));

@@ -50,6 +50,7 @@ void ShardedLoop::add(const std::string& name, std::vector<NamedParameter> own,
     const int next = static_cast<int>(numbers_.size());
     numbers_.emplace(p.tensor.unsafeGetTensorImpl(), next);
     segment.parameters.push_back(tensor::parameter_shape(p.name, p.tensor));
+    segment.parameters.back().rows = 0;  // no codec with factors
   }
   model_.segments.push_back(std::move(segment));
   order_.reset();

@@ -5,6 +5,7 @@
 #include <stormo/analysis/transfer/requests.h>
 #include <stormo/base/check.h>
 #include <stormo/codec/codec.h>
+#include <stormo/comm/codec/sum_of_codes.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/perform/perform.h>
@@ -245,7 +246,7 @@ comm::EncodedSum* ShardedUnits::encoding(const analysis::Collective& what,
   const std::string key = std::string(to_string(what.goal)) + "." + flat.parameters().front().name;
   std::unique_ptr<comm::EncodedSum>& sum = encodings_[key];
   if (sum == nullptr) {
-    sum = std::make_unique<comm::EncodedSum>(ranks, row_of(what.codec), what.elements,
+    sum = std::make_unique<comm::SumOfCodes>(ranks, row_of(what.codec), what.elements,
                                              what.codec.density);
     restore_residual(kept_, key, *sum);
   }

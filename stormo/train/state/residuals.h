@@ -19,25 +19,35 @@ inline std::string residual_key(const std::string& name, const comm::EncodedSum&
   return std::to_string(sum.count()) + "." + name;
 }
 
-/// Shares its memory; of shape [ranks + 1, numbers of a part].
-inline torch::Tensor residual_of(comm::EncodedSum& sum) {
-  const std::int64_t rows = sum.ranks() + 1;
-  const auto numbers = static_cast<std::int64_t>(sum.residual().size());
-  return torch::from_blob(sum.residual().data(), {rows, numbers / rows}, torch::kFloat32);
+/// Of numbers that a sum keeps. What was lost has the key of the sum.
+inline std::string key_of(const comm::EncodedSum::Kept& kept, const std::string& sum) {
+  return kept.name.empty() ? sum : std::string(kept.name) + "." + sum;
+}
+
+/// Whether all ranks have the same under a key. The others, of what was lost, begin with a count.
+inline bool is_equal_on_ranks(std::string_view key) {
+  return key.find_first_of("0123456789") != 0 || key.ends_with(kSumsSuffix);
+}
+
+/// Shares its memory.
+inline torch::Tensor tensor_of(const comm::EncodedSum::Kept& kept) {
+  const auto numbers = static_cast<std::int64_t>(kept.numbers.size());
+  return torch::from_blob(kept.numbers.data(), {kept.rows, numbers / kept.rows}, torch::kFloat32);
 }
 
 /// `sum` goes on with what is kept of such a sum, which is then not kept any more. Where gradients
-/// were cut otherwise, or added up over other ranks, it begins with nothing.
+/// were cut otherwise, or added up over other ranks in parts, it begins with nothing.
 inline void restore_residual(TensorMap& kept, const std::string& name, comm::EncodedSum& sum) {
   const std::string key = residual_key(name, sum);
   if (const auto node = kept.extract(key + std::string(kSumsSuffix)); !node.empty()) {
     const auto* const saved = node.mapped().const_data_ptr<std::int64_t>();
     if (saved[1] == sum.ranks()) sum.set_sums(static_cast<std::uint64_t>(saved[0]));
   }
-  const auto node = kept.extract(key);
-  if (node.empty()) return;
-  torch::Tensor own = residual_of(sum);
-  if (node.mapped().sizes() == own.sizes()) own.copy_(node.mapped());
+  for (const comm::EncodedSum::Kept& own : sum.kept()) {
+    const auto node = kept.extract(key_of(own, key));
+    torch::Tensor values = tensor_of(own);
+    if (!node.empty() && node.mapped().sizes() == values.sizes()) values.copy_(node.mapped());
+  }
 }
 
 /// Copies what a sum keeps.
@@ -45,7 +55,9 @@ inline void add_residual(TensorMap& out, const std::string& name, comm::EncodedS
   const std::string key = residual_key(name, sum);
   const std::vector<std::int64_t> sums = {static_cast<std::int64_t>(sum.sums()), sum.ranks()};
   out[key + std::string(kSumsSuffix)] = torch::tensor(sums, torch::kInt64);
-  if (sum.has_error_feedback()) out[key] = residual_of(sum).clone();
+  for (const comm::EncodedSum::Kept& own : sum.kept()) {
+    out[key_of(own, key)] = tensor_of(own).clone();
+  }
 }
 
 }  // namespace stormo::train

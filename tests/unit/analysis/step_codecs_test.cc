@@ -66,6 +66,52 @@ TEST(StepCodecs, NumbersThatAreChosenAreFew) {
   EXPECT_EQ(drawn[2], "all_reduce " + std::to_string(3 * 17 * 4));
 }
 
+/// Matrices of 40 x 25 and 3 x 5 and 24 other numbers.
+StepPlan matrices(int rank) {
+  StepPlan p = replicas(Codec::powersgd(rank));
+  p.model.segments[0].parameters = {{.name = "a", .elements = 1000, .rows = 40},
+                                    {"b", 24},
+                                    {.name = "c", .elements = 15, .rows = 3}};
+  p.actions[4].range = p.actions[5].range = {0, 2};
+  return p;
+}
+
+TEST(StepCodecs, FactorsAreTwoSumsBehindWeightsAndFlags) {
+  const StepPlan p = matrices(3);
+  ASSERT_EQ(verify(p).message(), "");
+  EXPECT_EQ(sent(p),
+            (std::vector<std::string>{"all_reduce 8", "all_reduce 24",
+                                      "all_reduce " + std::to_string(4 * (3 * 40 + 24 + 15)),
+                                      "all_reduce " + std::to_string(4 * 3 * 25)}));
+  // packed gradients, what was lost, a left message and three right ones
+  EXPECT_EQ(memory(p, {}).between_steps.gradients, 4 * (1039 + 1039 + (3 * 40 + 39) + 3 * 3 * 25));
+}
+
+TEST(StepCodecs, FactorsAreOfMatricesThatGetSmaller) {
+  EXPECT_EQ(verify(matrices(7)).message(), "");
+  EXPECT_EQ(verify(matrices(8)).message(),
+            "action 4 (all_reduce 0-2 over dp codec powersgd:8: a .. c): has codec powersgd:8, but "
+            "no gradient is a matrix (rows ...) of more than 2 x 8 x (rows + columns) elements; "
+            "take a smaller rank, or another codec");
+  EXPECT_NE(verify(matrices(0)).message().find("whose rank must be at least 1"), std::string::npos);
+  EXPECT_NE(verify(replicas(Codec::kPowerSgd)).message().find("no gradient is a matrix"),
+            std::string::npos);
+  StepPlan odd = matrices(3);
+  odd.model.segments[0].parameters[0].rows = 33;
+  EXPECT_NE(verify(odd).message().find("parameter 'a' does not consist of 33 equal rows"),
+            std::string::npos);
+}
+
+TEST(StepCodecs, FactorsAreNotOfPartsOfGradients) {
+  StepPlan p = matrices(3);
+  p.parameters = p.optimizer_state = {Placement::kShard};
+  p.actions[4].kind = ActionKind::kReduceScatter;
+  EXPECT_NE(verify(p).message().find("has codec powersgd:3, which is of whole matrices, but ranks "
+                                     "have parts of gradients"),
+            std::string::npos)
+      << verify(p).message();
+}
+
 TEST(StepCodecs, ADensityIsAShare) {
   for (const double density : {0.0, -0.5, 1.5}) {
     const StepPlan p = replicas({Codec::kTopK, density});

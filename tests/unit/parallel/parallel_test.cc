@@ -300,6 +300,25 @@ TEST(ReduceWith, BlocksAreRefusedWhereNeighboursMayNotShareAScale) {
               ::testing::HasSubstr("units of the scaled loss"));
 }
 
+// Only such a plan says that a parameter is a matrix.
+TEST(ReduceWith, FactorsAreOfWholeMatrices) {
+  using enum Strategy::Kind;
+  plan::ModelShape model = shape(2);
+  plan::ParameterShape& matrix = model.segments[0].parameters[0];
+  matrix = {.name = matrix.name, .elements = 40 * 50, .rows = 40};
+  const auto planned = [&](const Strategy& s, Codec codec) {
+    return plan_for(s, model, {.ranks_per_host = {1, 1}}, {.reduction = {.codec = codec}});
+  };
+  const auto rows = [](const StepPlan& p) { return p.model.segments[0].parameters[0].rows; };
+  EXPECT_EQ(rows(planned({}, Codec::powersgd(2)).take_or_throw()), 40);
+  EXPECT_EQ(rows(planned({}, Codec::kInt8).take_or_throw()), 0);
+  EXPECT_THAT(planned({.kind = kFsdp}, Codec::kPowerSgd).status().message(),
+              ::testing::HasSubstr("adds up parts of gradients, and codec powersgd is of whole "
+                                   "matrices; use 'ddp', or another compression"));
+  EXPECT_THAT(planned({}, Codec::powersgd(12)).status().message(),
+              ::testing::HasSubstr("take a smaller rank, or another codec"));
+}
+
 TEST(StrategyByName, IsOneDeviceOnOneRank) {
   for (std::size_t k = 0; k < strategy_names().size(); ++k) {
     const auto kind = static_cast<Strategy::Kind>(k);

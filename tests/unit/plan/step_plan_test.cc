@@ -118,6 +118,24 @@ TEST(StepPlan, ACodecMayHaveADensity) {
   EXPECT_NE(hash(other), hash(p));
 }
 
+TEST(StepPlan, ACodecMayHaveARankOfMatricesAndAParameterRows) {
+  StepPlan p = sample();
+  p.actions[3].codec = Codec::powersgd(3);
+  EXPECT_EQ(to_text(p.actions[3]), "all_reduce 2-2 over dp,shard codec powersgd:3");
+  ParameterShape& parameter = p.model.segments[0].parameters[0];
+  const std::string before = to_text(p);
+  parameter.rows = parameter.elements;
+  EXPECT_THAT(to_text(p), testing::HasSubstr(" rows " + std::to_string(parameter.rows)));
+  EXPECT_NE(to_text(p), before);
+  EXPECT_EQ(parse_step_plan(to_text(p)).take_or_throw(), p);
+  StepPlan other = p;
+  other.actions[3].codec.matrix_rank = 2;
+  EXPECT_NE(hash(other), hash(p));
+  other = p;
+  other.model.segments[0].parameters[0].rows = 1;
+  EXPECT_NE(hash(other), hash(p));
+}
+
 TEST(StepPlan, ErrorsNameLineColumnAndReason) {
   const auto message_of = [](const std::string& text) {
     return parse_step_plan(text).status().message();

@@ -379,7 +379,8 @@ TEST_F(DistributedTrainer, ComparingReplicasChangesNothingAndFindsNothing) {
   trainings.push_back(joined(replicated, {"precision=bfloat16"}));
   trainings = each_with(trainings, {"batch=10", "adamw=1", "deterministic=1"});
   const std::size_t repeatable = trainings.size();
-  for (const char* codec : {"bfloat16", "int8", "sign", "qsgd", "top_k", "threshold", "random_k"}) {
+  for (const char* codec :
+       {"bfloat16", "int8", "sign", "qsgd", "top_k", "threshold", "random_k", "powersgd"}) {
     trainings.push_back(joined(replicated, {std::string("compression=") + codec, "batch=10"}));
   }
   const auto without = train_each({4, 2}, trainings);
@@ -446,17 +447,6 @@ TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithTheScaleThatWasSaved) {
     EXPECT_GT(unbroken.skipped, 1) << way;
     EXPECT_LT(unbroken.skipped, 10) << way;
     expect_goes_on(arguments, unbroken);
-  }
-}
-
-// What a codec has lost, and where it stands in what it draws, is part of a checkpoint.
-TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithWhatACodecHasLost) {
-  for (const Words& strategy : {Words{"strategy=ddp", "parameters=replicated", "bucket_bytes=400"},
-                                {"model=mlp", "strategy=fsdp", "parameters=sharded", "stage=2"}}) {
-    for (const std::string codec : {"int8", "sign", "qsgd", "random_k"}) {
-      const Words arguments = joined(strategy, {"compression=" + codec, "checkpoint=1"});
-      expect_goes_on(arguments, train(2, arguments));
-    }
   }
 }
 

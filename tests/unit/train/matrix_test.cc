@@ -91,6 +91,7 @@ TEST_F(Matrix, FewerBitsBetweenRanks) {
       {"ddp", "replicated", "bfloat16", 0.01},  {"ddp", "replicated", "float16", 0.01},
       {"ddp", "replicated", "int8", 0.03},      {"fsdp", "sharded", "int8", 0.03},
       {"ddp", "replicated", "int4", 0.3},       {"fsdp", "sharded", "qsgd", 0.3},
+      {"ddp", "replicated", "powersgd", 0.3},   {"ddp", "host_shared", "powersgd", 0.3},
       {"ddp", "host_shared", "bfloat16", 0.01}, {"fsdp", "sharded", "bfloat16", 0.01}};
   std::vector<Words> trainings;
   for (const Case& c : cases) {

@@ -102,6 +102,13 @@ TEST(RecipeKeys, ADensityIsOfCodecsThatSendAFewNumbers) {
   EXPECT_THAT(wrong_keys({"density=0.1", "compression=top_k"}), IsEmpty());
 }
 
+TEST(RecipeKeys, ARankOfMatricesIsOfPowerSgd) {
+  EXPECT_THAT(wrong_keys({"matrix_rank=2", "compression=top_k"}),
+              ElementsAre(HasSubstr("does not use strategy.matrix_rank (of "
+                                    "strategy.compression=powersgd); leave it out")));
+  EXPECT_THAT(wrong_keys({"matrix_rank=2", "compression=powersgd"}), IsEmpty());
+}
+
 TEST(RecipeKeys, KeysOfOtherPoliciesAreRefused) {
   const std::string server = "strategy.kind=parameter_server";
   const auto refused = [](const std::string& key, const std::string& choice) {

@@ -53,7 +53,7 @@ TrainerOptions options_of(const Case& c) {
 
 /// The steps of `batches` by the plan of the run.
 PlanRun run_of(const Case& c, const Problem& problem, const std::vector<Batch>& batches) {
-  return {.plan = parallel::plan_for(c.way.strategy, problem.model(3)->shape(),
+  return {.plan = parallel::plan_for(c.way.strategy, problem.model(3)->split_shape(),
                                      {.ranks_per_host = c.hosts}, c.step)
                       .take_or_throw(),
           .hosts = c.hosts,

@@ -1,6 +1,6 @@
 // Sums whose terms travel encoded: what ranks get, what is kept for the next sum, and what they
 // send.
-#include <stormo/comm/codec/encoded_sum.h>
+#include <stormo/comm/codec/sum_of_codes.h>
 
 #include <algorithm>
 #include <cmath>
@@ -100,11 +100,11 @@ Request request(OperationKind kind, const Buffer& in, const Buffer& out, Encoded
   return {.kind = kind, .in = {&in, 1}, .out = {&out, 1}, .encoding = &encoded};
 }
 
-TEST(EncodedSum, ACodecThatLosesNothingGivesTheSum) {
+TEST(SumOfCodes, ACodecThatLosesNothingGivesTheSum) {
   for (const std::vector<int>& hosts : kPlaces) {
     on_hosts(hosts, [](Communicator& c) {
       for (const std::int64_t count : {1, 5, 16, 200, 4096}) {
-        EncodedSum encoded(c, kExact, count);
+        SumOfCodes encoded(c, kExact, count);
         for (int step = 0; step < 3; ++step) {
           std::vector<float> values = numbers(c.rank(), step, count);
           const Buffer buffer = values;
@@ -117,11 +117,11 @@ TEST(EncodedSum, ACodecThatLosesNothingGivesTheSum) {
   }
 }
 
-TEST(EncodedSum, ReduceScatterGivesEachRankItsPart) {
+TEST(SumOfCodes, ReduceScatterGivesEachRankItsPart) {
   for (const std::vector<int>& hosts : kPlaces) {
     on_hosts(hosts, [](Communicator& c) {
       const std::int64_t each = 21, count = each * c.size();
-      EncodedSum encoded(c, kExact, count);
+      SumOfCodes encoded(c, kExact, count);
       for (int step = 0; step < 2; ++step) {
         std::vector<float> values = numbers(c.rank(), step, count), part(each);
         const Buffer in = values, out = part;
@@ -147,7 +147,7 @@ struct Step {
 };
 
 /// Adds what this rank keeps: rows of parts, and a row of the part that it owns.
-void add_kept(std::vector<double>& kept, EncodedSum& sum, int rank) {
+void add_kept(std::vector<double>& kept, SumOfCodes& sum, int rank) {
   const std::span<float> residual = sum.residual();
   const std::size_t each = residual.size() / static_cast<std::size_t>(sum.ranks() + 1);
   const std::size_t own = each * static_cast<std::size_t>(rank);
@@ -163,7 +163,7 @@ std::vector<Step> steps_of(const CodecRow& row, const std::vector<int>& hosts, s
   std::vector<Step> out;
   on_hosts(hosts, [&](Communicator& c) {
     const auto rank = static_cast<std::size_t>(c.rank());
-    EncodedSum sum(c, row, count);
+    SumOfCodes sum(c, row, count);
     for (int step = 0; step < steps; ++step) {
       std::vector<float> values = numbers(c.rank(), step, count);
       {
@@ -198,10 +198,10 @@ void expect_nothing_lost(const std::vector<Step>& steps, const std::string& what
 }
 
 // Whole numbers have one sum, in whatever order they are added up.
-TEST(EncodedSum, LinearCodesAreScatteredAsTheyAreReduced) {
+TEST(SumOfCodes, LinearCodesAreScatteredAsTheyAreReduced) {
   on_hosts({2, 1}, [](Communicator& c) {
     const std::int64_t each = 21, count = each * c.size();
-    EncodedSum reduced(c, kWholeSums, count), scattered(c, kWholeSums, count);
+    SumOfCodes reduced(c, kWholeSums, count), scattered(c, kWholeSums, count);
     for (int step = 0; step < 3; ++step) {
       std::vector<float> values = numbers(c.rank(), step, count), part(each), all = values;
       const Buffer in = values, out = part, whole = all;
@@ -215,7 +215,7 @@ TEST(EncodedSum, LinearCodesAreScatteredAsTheyAreReduced) {
   });
 }
 
-TEST(EncodedSum, WhatACodecLosesComesLater) {
+TEST(SumOfCodes, WhatACodecLosesComesLater) {
   for (const CodecRow* row : {&kWhole, &kWholeSums}) {
     for (const std::vector<int>& hosts : kPlaces) {
       const std::vector<Step> steps = steps_of(*row, hosts, 61, 20);
@@ -229,9 +229,9 @@ TEST(EncodedSum, WhatACodecLosesComesLater) {
 }
 
 // With every codec, whatever the number of ranks, in the inner part of a host and between hosts.
-TEST(EncodedSum, EveryCodecGivesAllRanksTheSameBitsAndLosesNothing) {
+TEST(SumOfCodes, EveryCodecGivesAllRanksTheSameBitsAndLosesNothing) {
   for (const CodecRow& row : codec_rows()) {
-    if (!row.encodes()) continue;
+    if (row.encode == nullptr) continue;
     for (int ranks = 1; ranks <= 9; ++ranks) {
       for (const std::int64_t count : {1, 37, 2311}) {
         const std::string what = std::string(row.word) + " of " + std::to_string(count) + " on " +
@@ -249,7 +249,7 @@ TEST(EncodedSum, EveryCodecGivesAllRanksTheSameBitsAndLosesNothing) {
   }
 }
 
-TEST(EncodedSum, WithoutErrorFeedbackNothingIsKept) {
+TEST(SumOfCodes, WithoutErrorFeedbackNothingIsKept) {
   for (const Step& step : steps_of(kForgets, {3}, 61, 3)) {
     EXPECT_EQ(step.kept, std::vector<double>(61));
     EXPECT_EQ(step.out[1], step.out[0]);
@@ -258,7 +258,7 @@ TEST(EncodedSum, WithoutErrorFeedbackNothingIsKept) {
 
 // What ranks draw is another thing on each of them, in each part, and in each sum; but another run
 // draws it again.
-TEST(EncodedSum, WhatIsDrawnDependsOnRankPartAndSumAlone) {
+TEST(SumOfCodes, WhatIsDrawnDependsOnRankPartAndSumAlone) {
   std::mutex mutex;
   static std::mutex* lock_of_seeds = nullptr;
   static std::multiset<std::uint64_t>* drawn = nullptr;
@@ -285,14 +285,14 @@ TEST(EncodedSum, WhatIsDrawnDependsOnRankPartAndSumAlone) {
   EXPECT_EQ(runs[0], runs[1]);
 }
 
-TEST(EncodedSum, AnotherOneGoesOnBitForBit) {
+TEST(SumOfCodes, AnotherOneGoesOnBitForBit) {
   for (const Codec codec : {Codec::kQsgd, Codec::kTernGrad}) {
     on_ranks(3, [&](Communicator& c) {
-      EncodedSum first(c, row_of(codec), 500), second(c, row_of(codec), 500);
+      SumOfCodes first(c, row_of(codec), 500), second(c, row_of(codec), 500);
       std::vector<std::vector<float>> whole;
       for (int step = 0; step < 4; ++step) {
         if (step == 2) second.set_sums(first.sums());
-        for (EncodedSum* sum : {&first, &second}) {
+        for (SumOfCodes* sum : {&first, &second}) {
           if (sum == &second && step < 2) continue;
           std::vector<float>& values = whole.emplace_back(numbers(c.rank(), step, 500));
           const Buffer buffer = values;
@@ -313,7 +313,7 @@ std::pair<double, double> distance_after_descent(const CodecRow& row, int steps)
   const std::vector<float> minima = sum(kRanks, 0, kCount);
   std::vector<float> x(kCount);
   on_ranks(kRanks, [&](Communicator& c) {
-    EncodedSum encoded(c, row, kCount, 0.1);
+    SumOfCodes encoded(c, row, kCount, 0.1);
     const std::vector<float> own = numbers(c.rank(), 0, kCount);
     std::vector<float> mine(kCount), gradient(kCount);
     for (int step = 0; step < steps; ++step) {
@@ -335,9 +335,9 @@ std::pair<double, double> distance_after_descent(const CodecRow& row, int steps)
 }
 
 // Whatever a codec leaves of a gradient: with what it lost, or by chance, the minimum is reached.
-TEST(EncodedSum, DescentReachesTheMinimumWithEveryCodec) {
+TEST(SumOfCodes, DescentReachesTheMinimumWithEveryCodec) {
   for (const CodecRow& row : codec_rows()) {
-    if (!row.encodes()) continue;
+    if (row.encode == nullptr) continue;
     const auto [end, begin] = distance_after_descent(row, 500);
     EXPECT_LT(end, 0.15 * begin) << row.word;
   }
@@ -349,12 +349,12 @@ TEST(EncodedSum, DescentReachesTheMinimumWithEveryCodec) {
 }
 
 // All ranks see it, and the sums after it are sound.
-TEST(EncodedSum, ANumberThatIsNotFiniteComesOutOnAllRanksOnce) {
+TEST(SumOfCodes, ANumberThatIsNotFiniteComesOutOnAllRanksOnce) {
   for (const CodecRow& row : codec_rows()) {
-    if (!row.encodes()) continue;
+    if (row.encode == nullptr) continue;
     on_ranks(3, [&](Communicator& c) {
       constexpr std::int64_t kCount = 1001;
-      EncodedSum sum(c, row, kCount);
+      SumOfCodes sum(c, row, kCount);
       for (int step = 0; step < 3; ++step) {
         std::vector<float> values = numbers(c.rank(), step, kCount);
         if (step == 1 && c.rank() == 2) values[500] = std::numeric_limits<float>::quiet_NaN();
@@ -368,10 +368,10 @@ TEST(EncodedSum, ANumberThatIsNotFiniteComesOutOnAllRanksOnce) {
   }
 }
 
-TEST(EncodedSum, ARankSendsItsCodeTwiceButForItsOwnPart) {
+TEST(SumOfCodes, ARankSendsItsCodeTwiceButForItsOwnPart) {
   constexpr std::int64_t kCount = 3 * 8 * 1000;
   on_hosts({1, 1, 1}, [](Communicator& c) {
-    EncodedSum encoded(c, kWhole, kCount);
+    SumOfCodes encoded(c, kWhole, kCount);
     std::vector<float> values = numbers(c.rank(), 0, kCount);
     const Buffer buffer = values;
     const std::uint64_t before = c.bytes_sent();
@@ -381,9 +381,9 @@ TEST(EncodedSum, ARankSendsItsCodeTwiceButForItsOwnPart) {
   });
 }
 
-TEST(EncodedSum, RefusesWhatItCannotDo) {
+TEST(SumOfCodes, RefusesWhatItCannotDo) {
   on_ranks(2, [](Communicator& c) {
-    EncodedSum encoded(c, kWhole, 16);
+    SumOfCodes encoded(c, kWhole, 16);
     std::vector<float> values(16), others(8);
     std::vector<double> wide(16);
     const Buffer whole = values, part = others, doubles = wide;
