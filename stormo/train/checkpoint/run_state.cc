@@ -18,10 +18,10 @@
 #include <stormo/plan/project.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/checkpoint/saved_residuals.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
 #include <stormo/train/recipe/recipe_changes.h>
 #include <stormo/train/state/other_slots.h>
-#include <stormo/train/state/residuals.h>
 #include <stormo/train/state/saved_samples.h>
 #include <stormo/train/world/axis_groups.h>
 
@@ -72,10 +72,6 @@ std::string state_json(const TrainerOptions& options, const data::EpochLayout& l
   }
   if (best.metric() != "none") state["best"] = nlohmann::json::parse(best.to_json());
   return state.dump();
-}
-
-std::string saved_residual(Rank rank, const std::string& key) {
-  return optimizer_key(kResidualSlot, "rank" + std::to_string(rank) + "." + key);
 }
 
 /// The rank whose value of a module's buffer counts: of its stage the first one. Of what differs
@@ -336,20 +332,24 @@ Status RunState::load_parts() {
   return {};
 }
 
-// Of this rank. With other ranks than those that saved them they do not fit, and are left out.
 Status RunState::load_residuals() {
   if (!options_.resume) return {};
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
-  const std::string prefix = saved_residual(world_.rank(), "");
-  TensorMap kept;
-  for (const auto& [name, saved] : reader.manifest().tensors) {
-    if (!name.starts_with(prefix)) continue;
-    const std::int64_t count = c10::multiply_integers(saved.shape);
-    const Result<torch::Tensor> values = read_range(reader, name, 0, count);
-    if (!values.ok()) return values.status().within(resumed_from_);
-    kept.emplace(name.substr(prefix.size()), values->view(saved.shape));
-  }
-  store_->keep_residuals(std::move(kept));
+  const auto& saved = reader.manifest().tensors;
+  std::vector<std::string> names;
+  for (const auto& tensor : saved) names.push_back(tensor.first);
+  const auto read = [&](const std::string& name) -> Result<torch::Tensor> {
+    const auto& shape = saved.at(name).shape;
+    STORMO_ASSIGN_OR_RETURN(const torch::Tensor values,
+                            read_range(reader, name, 0, c10::multiply_integers(shape)));
+    return values.view(shape);
+  };
+  const auto& made = store_->made_for();
+  const bool has_parts = made && !model_axes(made->plan.mesh).empty();
+  Result<TensorMap> kept = residuals_for(
+      {.rank = world_.rank(), .ranks = world_.size(), .has_parts = has_parts}, names, read);
+  if (!kept.ok()) return kept.status().within(resumed_from_);
+  store_->keep_residuals(std::move(*kept));
   return {};
 }
 
