@@ -77,10 +77,12 @@ constexpr std::array<ActionRow, kNumActionKinds> kRows = {{
    .period = kLastOfPeriod, .scope = kRanks, .changes_parameters = true, .averages_state = true,
    .change = {{Value::kParameters, kDiverged, kReplicate}}, .color = kRed},
   {.kind = kAverageParameters, .word = "average_parameters", .range = kParameters,
-   .axes = kOneOrMore, .period = kLastOfPeriod, .scope = kRanks, .changes_parameters = true,
+   .axes = kOneOrMore, .period = kLastOfPeriod, .scope = kRanks, .asynchronous = true,
+   .staggered = true, .changes_parameters = true, .makes = {Value::kAveraged},
    .change = {{Value::kParameters, kDiverged, kReplicate}}, .color = kRed},
   {.kind = kOuterUpdate, .word = "outer_update", .range = kParameters, .period = kLastOfPeriod,
-   .changes_parameters = true, .change = {{Value::kParameters, kReplicate, kReplicate}},
+   .staggered = true, .changes_parameters = true, .needs = {Value::kAveraged},
+   .change = {{Value::kParameters, kReplicate, kReplicate}},
    .color = kOrange},
   {.kind = kElasticAverage, .word = "elastic_average", .range = kParameters, .axes = kOne,
    .period = kFirstOfPeriod, .scope = kServers,
@@ -103,8 +105,8 @@ constexpr std::array<ActionRow, kNumActionKinds> kRows = {{
              Value::kMixed},
    .makes = {Value::kUpdated}, .numbers = {.count = 2, .of_each_parameter = true},
    .color = kOrange},
-  {.kind = kAgree, .word = "agree", .period = kLastOfPeriod, .scope = kRanks, .all_batches = true,
-   .numbers = {.count = 1, .over = Over::kAllAxes}},
+  {.kind = kAgree, .word = "agree", .period = kLastOfPeriod, .scope = kRanks, .staggered = true,
+   .all_batches = true, .numbers = {.count = 1, .over = Over::kAllAxes}},
 }};
 // clang-format on
 

@@ -63,10 +63,14 @@ enum class ActionKind : std::uint8_t {
   /// weighted by the samples of each rank since the average before. Where parameters are on servers
   /// these average: this worker's go to them, and the next pull brings the averages.
   kAverage,
-  /// As kAverage, of the parameters alone: each rank keeps its own state of the optimizer.
+  /// As kAverage, of the parameters alone: each rank keeps its own state of the optimizer. An
+  /// asynchronous one sends what it finds, and changes nothing: its averages go to an outer update
+  /// some steps later.
   kAverageParameters,
   /// A step of the outer optimizer, which each rank does alike: the averages are replaced by
-  /// parameters between those with which the period began and beyond the averages.
+  /// parameters between those with which the period began and beyond the averages. If the average
+  /// was asynchronous, ranks have gone on meanwhile: see Action::mixing. Nothing is done where no
+  /// average is under way.
   kOuterUpdate,
   /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
   /// this worker's values and the centre, which servers hold, move towards each other.
@@ -151,6 +155,7 @@ enum class Value : std::uint8_t {
   kClipped,         ///< the factor that makes their norm small enough
   kCommitted,       ///< that all ranks have the gradients
   kMixed,           ///< parameters, with those of neighbours
+  kAveraged,        ///< averages of parameters, for an outer update
   kUpdated,         ///< parameters and state after the optimizer's step
 };
 class Values {
@@ -202,7 +207,8 @@ struct ActionRow {
   bool adds_gradients = false;      ///< adds to the gradients of parameters
   bool asynchronous = false;        ///< may be: see Action::asynchronous
   bool delayed = false;             ///< may be: see Action::delay
-  bool reduces = false;             ///< adds up gradients: see Action::codec and algorithm
+  bool staggered = false;           ///< may be: see Action::offset
+  bool reduces = false;             ///< adds up gradients: see Action::algorithm
   bool changes_parameters = false;  ///< of the module: whoever saves them has to be done
   bool all_batches = false;         ///< is of all batches under way, and finishes them
   bool barrier = false;             ///< ranks of a host wait for each other
@@ -228,6 +234,8 @@ struct ActionRow {
   constexpr bool averages() const {
     return is({Value::kParameters, Placement::kDiverged, Placement::kReplicate});
   }
+  /// Whether what it sends may be in a codec: gradients, or what a period has changed.
+  constexpr bool has_codec() const { return reduces || (averages() && staggered); }
   /// Whether it makes other parameters of their averages.
   constexpr bool outer_updates() const {
     return is({Value::kParameters, Placement::kReplicate, Placement::kReplicate});
@@ -263,7 +271,13 @@ struct Action {
   /// also in steps after which all ranks do something together: before an evaluation, a save or the
   /// end.
   int every = 1;
-  /// Of a reduction: the form in which gradients travel.
+  /// Of one for every n steps: so many steps later than the others, below n.
+  int offset = 0;
+  /// Of an outer update whose average was asynchronous: the share of its own parameters that a rank
+  /// keeps; the rest are those of the outer optimizer. 0 to 1.
+  double mixing = 0;
+  /// Of a reduction: the form in which gradients travel. Of averages of parameters, before an outer
+  /// update: the differences to those with which the period began travel, in this form.
   Codec codec = Codec::kNone;
   /// Of a reduction: the builder of its schedule, such as "ring_all_reduce"; empty: the one that is
   /// fastest for its size, ranks and hosts. Of what mixes: the topology, see mixing_of().

@@ -1,6 +1,7 @@
 #include <stormo/plan/step_plan.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include <stormo/plan/hash.h>
@@ -82,6 +83,8 @@ void add(StableHash& h, const Action& a) {
   for (const std::string& axis : a.axes) h.add(axis);
   h.add(std::uint64_t{a.asynchronous});
   h.add(static_cast<std::uint64_t>(a.every));
+  if (a.offset != 0) h.add("offset " + std::to_string(a.offset));
+  if (a.mixing != 0) h.add(std::bit_cast<std::uint64_t>(a.mixing));
   if (a.delay != 0) h.add("delay " + std::to_string(a.delay));
   if (a.codec != Codec::kNone) h.add("codec " + to_string(a.codec));
   if (!a.algorithm.empty()) h.add("by " + a.algorithm);
@@ -130,6 +133,10 @@ bool has_backward_parts(const StepPlan& p) {
 
 bool is_diverged(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kDiverged) > 0;
+}
+
+bool is_staggered(const StepPlan& p) {
+  return std::ranges::any_of(p.actions, [](const Action& a) { return a.offset > 0; });
 }
 
 bool has_centre(const StepPlan& p) {

@@ -316,7 +316,7 @@ Action read_action(TextReader& in, const StepPlan& plan) {
   if (in.accept("delay")) a.delay = in.small_integer("a number of steps", 1, kMaxDelay);
   if (in.accept("over")) a.axes = read_axes_of_action(in, plan.mesh);
   a.asynchronous = in.accept("async");
-  if (row.reduces && in.accept("codec")) {
+  if (row.has_codec() && in.accept("codec")) {
     a.codec = read_enum<Codec::Kind>(in, "a codec",
                                      codec_rows() | std::views::transform(&CodecRow::codec));
     if (row_of(a.codec).has_density) {
@@ -331,6 +331,10 @@ Action read_action(TextReader& in, const StepPlan& plan) {
   if (row.reduces && in.accept("by")) a.algorithm = in.word("an algorithm");
   if (row.mixes() && in.accept("by")) a.algorithm = in.word("a topology", kMaxTopologyBytes);
   if (in.accept("every")) a.every = in.small_integer("a number of steps", 1, kMaxPeriod);
+  if (row.staggered && in.accept("offset")) {
+    a.offset = in.small_integer("a number of steps below those of its period", 1, kMaxPeriod - 1);
+  }
+  if (row.outer_updates() && in.accept("mixing")) a.mixing = in.real("a share");
   in.expect_line_end();
   return a;
 }
@@ -375,6 +379,11 @@ std::string to_text(const Action& a) {
     append_word(out, a.algorithm);
   }
   if (a.every != 1) append_field(out, " every ", a.every);
+  if (a.offset != 0) append_field(out, " offset ", a.offset);
+  if (a.mixing != 0) {
+    out += " mixing ";
+    append_real(out, a.mixing);
+  }
   return out;
 }
 

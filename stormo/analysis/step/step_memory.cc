@@ -87,6 +87,23 @@ class MemoryWalk {
         if (group.trainable && !group.sparse) now_.gradients += kept_by(a, group);
       }
     }
+    averages_under_way();
+  }
+  /// Those of the largest range that travel while steps go on, and what codecs keep for all.
+  void averages_under_way() {
+    std::int64_t largest = 0;
+    for (const Action& a : plan_.actions) {
+      if (!row_of(a.kind).averages() || !stages_.concern(a, stage_)) continue;
+      std::int64_t bytes = 0;
+      for (const plan::FlatGroup& group : groups(a.range)) {
+        if (!group.trainable) continue;
+        const DType own = size_of(group.dtype) == 2 ? DType::kFloat32 : group.dtype;
+        bytes += elements(group) * bytes_of(type_summed(a.codec, own));
+        now_.optimizer_state += kept_by_codec(a, elements(group));
+      }
+      if (a.asynchronous) largest = std::max(largest, bytes);
+    }
+    now_.optimizer_state += largest;
   }
   void rest(Range own) {
     const int state_parts = parts(plan_.mesh, plan_.optimizer_state, Placement::kShard);
@@ -113,23 +130,28 @@ class MemoryWalk {
                                [fact](const Action& a) { return (row_of(a.kind).*fact)(); });
   }
 
-  /// Gradients of replicas that do not travel as they are get packed into a buffer that is kept. A
-  /// codec that encodes has memory for what it lost, of terms and of one part of the sums, and for
-  /// two codes.
+  /// A codec that encodes has memory for what it lost, of terms and of one part of the sums, and
+  /// for two codes.
+  std::int64_t kept_by_codec(const Action& a, std::int64_t numbers) const {
+    const CodecRow& codec = row_of(a.codec);
+    if (!codec.encodes()) return 0;
+    const auto ranks = static_cast<int>(plan_.mesh.group(0, a.axes).size());
+    if (ranks == 1) return 0;
+    const EncodedParts parts = encoded_parts(codec, a.codec.density, numbers, ranks);
+    return parts.numbers * (ranks + 1) * bytes_of(DType::kFloat32) + 2 * ranks * parts.bytes;
+  }
+
+  /// Gradients of replicas that do not travel as they are get packed into a buffer that is kept.
   std::int64_t kept_by(const Action& reduction, const plan::FlatGroup& group) const {
     const CodecRow& codec = row_of(reduction.codec);
     const DType sent = type_summed(reduction.codec, group.dtype);
     const bool packed = !in_parts_ && (codec.encodes() || sent != group.dtype);
     const std::int64_t bytes = packed ? elements(group) * bytes_of(sent) : 0;
     const auto ranks = static_cast<int>(plan_.mesh.group(0, reduction.axes).size());
-    if (!codec.encodes() || ranks == 1) return bytes;
-    if (codec.has_factors()) return bytes + kept_with_factors(reduction, group.dtype);
+    if (codec.has_factors() && ranks > 1) return bytes + kept_with_factors(reduction, group.dtype);
     const bool of_part =
         in_parts_ && row_of(reduction.kind).places(Value::kGradients, Placement::kReplicate);
-    const EncodedParts parts = encoded_parts(codec, reduction.codec.density,
-                                             elements(group) / (of_part ? shards_ : 1), ranks);
-    return bytes + parts.numbers * (ranks + 1) * bytes_of(DType::kFloat32) +
-           2 * ranks * parts.bytes;
+    return bytes + kept_by_codec(reduction, elements(group) / (of_part ? shards_ : 1));
   }
 
   /// What was lost, a left message, and three right ones.

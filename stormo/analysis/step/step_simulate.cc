@@ -22,8 +22,8 @@ using plan::Placement;
 using plan::Range;
 using plan::Value;
 
-/// Of steps that overlap.
-constexpr int kMostSteps = 32;
+/// Of steps that overlap, and of a period whose actions come in different steps.
+constexpr int kMostSteps = 32, kMostOfPeriod = 2048;
 
 /// What is under way, by range of parameters and rank: when it will be there.
 using Arrivals = std::map<std::pair<int, int>, std::vector<double>>;
@@ -54,20 +54,23 @@ class TimeWalk {
 
   Result<StepSimulation> run() {
     const int delay = longest_delay(plan_);
-    const int period = delay > 0 ? plan_.actions.back().every : 1;
-    out_.steps = std::min(period, kMostSteps);
+    const bool staggered = is_staggered(plan_);
+    const int period = delay > 0 || staggered ? plan_.actions.back().every : 1;
+    const int most = staggered ? kMostOfPeriod : kMostSteps;
+    out_.steps = std::min(period, most);
     double half = 0, each_more = 0;  // when half of them are done; what a further one takes
     for (step_ = 0; step_ < out_.steps + delay; ++step_) {
       for (action_ = 0; action_ < plan_.actions.size(); ++action_) {
         const Action& a = plan_.actions[action_];
+        if (staggered && (step_ - a.offset) % a.every != 0) continue;
         const int batch = step_ - a.delay;
-        if (row_of(a.kind).all_batches ? step_ == out_.steps + delay - 1
-                                       : batch >= 0 && batch < out_.steps) {
+        if (row_of(a.kind).all_batches && !staggered ? step_ == out_.steps + delay - 1
+                                                     : batch >= 0 && batch < out_.steps) {
           STORMO_RETURN_IF_ERROR(next(a));
         }
       }
-      if (step_ + 1 == kMostSteps / 2) half = now();
-      if (step_ + 1 == kMostSteps) each_more = (now() - half) / (kMostSteps - kMostSteps / 2);
+      if (step_ + 1 == most / 2) half = now();
+      if (step_ + 1 == most) each_more = (now() - half) / (most - most / 2);
     }
     return finish(each_more * (period - out_.steps), period);
   }
@@ -393,8 +396,10 @@ class TimeWalk {
   std::vector<std::size_t> owner_;             // by parameter: its segment
   std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
   std::set<std::pair<int, int>> scattered_;    // ranges of parameters
-  std::array<std::pair<Value, Arrivals>, 3> under_way_ = {
-      {{Value::kParameters, {}}, {Value::kGradients, {}}, {Value::kMixed, {}}}};
+  std::array<std::pair<Value, Arrivals>, 4> under_way_ = {{{Value::kParameters, {}},
+                                                           {Value::kGradients, {}},
+                                                           {Value::kMixed, {}},
+                                                           {Value::kAveraged, {}}}};
   std::size_t action_ = 0;
   int step_ = 0;
   int replica_ = 0;  // where actions are assigned, else 0

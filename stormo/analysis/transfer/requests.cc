@@ -228,9 +228,13 @@ class Finder {
   void average() {
     const bool state = row_.averages_state;
     add(1 + (state ? trainable_in(a_.range) : 0), DType::kFloat64, a_.axes);
+    const bool encoded = row_of(a_.codec).encodes();
     for (int i = 0; i <= (state ? sizes_.averaged_slots : 0); ++i) {
       for (const auto& [dtype, count] : arrays()) {
-        add(count, dtype, a_.axes, GoalKind::kAllReduce, averaging_algorithm(plan_.mesh));
+        Collective* const sum =
+            add(count, type_summed(a_.codec, dtype), a_.axes, GoalKind::kAllReduce,
+                encoded ? "" : averaging_algorithm(plan_.mesh));
+        if (sum != nullptr && encoded) sum->codec = a_.codec;
       }
     }
   }

@@ -232,7 +232,9 @@ Status StepWalk::all_is_done() const {
       return bad("no action ",
                  averages_on_servers(plan_) ? "averages " : "pushes the gradients of ", p.name());
     }
-    if (has_outer_updates_ && !p.outer_updated) return bad("no outer_update is of ", p.name());
+    if ((has_outer_updates_ || p.averaging || p.encoded) && !p.outer_updated) {
+      return bad("no outer_update is of ", p.name());
+    }
     if (!is_diverged(plan_) || p.averaged || p.exchanged) continue;
     return bad("no action ", has_centre(plan_) ? "exchanges " : "averages ", p.name(),
                ", which diverges");

@@ -39,8 +39,11 @@ class StepWalk {
     bool scattered = false;
     bool updated = false;
     bool averaged = false;
-    bool mixing = false;   // on its way, to the update
-    bool tracked = false;  // its gradients are an estimate of their mean
+    int averaged_at = 0;     // offset in the period
+    bool averaging = false;  // on its way, to an outer update
+    bool encoded = false;    // so that only an outer update can take it
+    bool mixing = false;     // on its way, to the update
+    bool tracked = false;    // its gradients are an estimate of their mean
     bool outer_updated = false;
     bool exchanged = false;
     bool copy_updated = false;  // a worker's, of what is on servers

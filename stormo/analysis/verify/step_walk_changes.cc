@@ -253,6 +253,9 @@ Status StepWalk::change_diverged(const Action& a) {
       return bad("averages ", p.name(), " before its update");
     }
     if (remote_) p.has_gradients = false;  // the servers have what the worker made of them
+    p.averaged_at = a.offset;
+    p.averaging = a.asynchronous;
+    p.encoded = a.codec != Codec::kNone;
     return std::exchange(remote_ ? p.updated : p.averaged, true) ? bad("averages a second time")
                                                                  : Status();
   });
@@ -270,11 +273,21 @@ Status StepWalk::mix(const Action& a, Parameter& p) const {
                                        : Status();
 }
 
-/// Of averages, once.
+/// Of averages, once. Those that are asynchronous are taken in a later step, before the next ones.
 Status StepWalk::outer_update(const Action& a) {
   return each(a, [&](Parameter& p) {
     if (!p.averaged) return bad("comes before the average of ", p.name());
-    if (a.every != every_) return bad("comes in other steps than the averages");
+    const bool waits = a.offset != p.averaged_at;
+    if (a.every != every_ || (waits && !p.averaging)) {
+      return bad("comes in other steps than the averages");
+    }
+    if (p.averaging && !waits) {
+      return bad("comes in the same steps as the averages, which are asynchronous");
+    }
+    if (a.mixing != 0 && !p.averaging) {
+      return bad("mixes averages with values that are older: these are not asynchronous");
+    }
+    p.averaging = false;
     return std::exchange(p.outer_updated, true) ? bad("updates ", p.name(), " a second time")
                                                 : Status();
   });

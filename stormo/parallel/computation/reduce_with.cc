@@ -11,8 +11,8 @@ ReductionForm in_one_order(Codec codec) {
 }
 
 void set_form(plan::Action& action, const ReductionForm& form) {
+  if (row_of(action.kind).has_codec()) action.codec = form.codec;
   if (!row_of(action.kind).reduces) return;
-  action.codec = form.codec;
   const bool scatters = places(action, plan::Value::kGradients, plan::Placement::kShard);
   action.algorithm = scatters ? form.reduce_scatter : form.all_reduce;
 }

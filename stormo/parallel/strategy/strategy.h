@@ -7,6 +7,7 @@
 #include <stormo/base/status.h>
 #include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/replicas/outer_update.h>
+#include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/plan/step_plan.h>
 
@@ -44,6 +45,7 @@ struct Strategy {
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;
   OuterOptimizer outer = {};  ///< kParameterAveraging: what follows an average
+  Streaming streaming = {};   ///< the same: how averages and what follows are spread over a period
   /// kParameterAveraging: whether averages are of the optimizer's state, too.
   enum class AverageState { kAuto, kYes, kNo } average_state = AverageState::kAuto;
   std::string topology = "ring";   ///< kGossip: see plan::mixing_of()

@@ -15,6 +15,7 @@
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
@@ -67,6 +68,7 @@ void shard(Passes& passes, const Strategy& s, const Job& job, int copies) {
 void average(Passes& passes, const Strategy& s, const Job&, int copies) {
   passes.push_back(parameter_averaging(copies, s.period, averages_state(s)));
   if (s.outer.kind != OuterOptimizer::Kind::kNone) passes.push_back(outer_update());
+  if (streams(s.streaming)) passes.push_back(streaming(s.streaming));
 }
 
 void mix_with_neighbours(Passes& passes, const Strategy& s, const Job&, int copies) {
@@ -123,9 +125,28 @@ Status check_columns(const Strategy& s, const Job& job) {
   return refuse(s, "averages no gradients; leave out bucket_bytes");
 }
 
-Status check_outer(const Strategy& s, const Job&) {
+Status check_averages(const Strategy& s, const Job& job) {
+  const bool has_outer = s.outer.kind != OuterOptimizer::Kind::kNone;
+  const bool is_streamed = streams(s.streaming),
+             is_coded = job.step.reduction.codec != Codec::kNone;
+  Requirements require;
   const std::string wrong = wrong_with(s.outer);
-  return wrong.empty() ? Status() : refuse(s, wrong);
+  require(wrong.empty(), wrong);
+  const std::string uneven = s.period < 1 ? "" : wrong_with(s.streaming, s.period);
+  require(uneven.empty(), uneven);
+  require(has_outer || !is_streamed,
+          "averages all parameters at once without an outer optimizer: leave out fragments, delay "
+          "and mixing, or choose outer=nesterov");
+  require(has_outer || !is_coded,
+          "sends parameters, which a codec would change, without an outer optimizer: leave out "
+          "compression, or choose outer=nesterov");
+  require(!averages_state(s) || !(is_streamed || is_coded) || !has_outer,
+          "averages the optimizer's state with all parameters at once, as it is: leave out "
+          "average_state");
+  require(!row_of(job.step.reduction.codec).encodes() || ranks_of_replica(s) == 1,
+          "encodes outer gradients of whole replicas: leave out pipeline and tensor, or take "
+          "compression=bfloat16");
+  return require.wrong().empty() ? Status() : refuse(s, require.wrong());
 }
 
 Status check_gossip(const Strategy& s, const Job& job) {
@@ -281,10 +302,11 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kParameterAveraging,
        .name = "parameter_averaging",
        .ranks = "on any hosts",
-       .keys = "period warmup_steps max_distance outer outer_lr outer_momentum average_state",
+       .keys = "period warmup_steps max_distance outer outer_lr outer_momentum average_state "
+               "fragments delay mixing compression density",
        .trains_as_one = false,
        .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
-       .check = check_outer,
+       .check = check_averages,
        .check_cut = check_averaged_parts,
        .distribute = average},
       {.kind = Kind::kGossip,

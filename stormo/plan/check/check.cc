@@ -14,6 +14,7 @@
 #include <stormo/plan/limits.h>
 #include <stormo/plan/mixing/mixing.h>
 #include <stormo/plan/project.h>
+#include <stormo/plan/text/text.h>
 
 namespace stormo::plan {
 namespace {
@@ -151,8 +152,17 @@ Status check_time(const StepPlan& p, const Action& a) {
   if (a.delay < 0 || a.delay > (row.delayed && !a.asynchronous ? kMaxDelay : 0)) {
     return bad("cannot come ", a.delay, " step(s) after the load of its batch");
   }
-  if (a.every >= 1 && a.every <= (row.period == Period::kEachStep ? 1 : kMaxPeriod)) return {};
-  return bad("cannot be for every ", a.every, " steps");
+  if (a.every < 1 || a.every > (row.period == Period::kEachStep ? 1 : kMaxPeriod)) {
+    return bad("cannot be for every ", a.every, " steps");
+  }
+  if (a.offset < 0 || a.offset >= (row.staggered ? a.every : 1)) {
+    return bad("cannot come ", a.offset, " steps later than others that are for every ", a.every,
+               " steps");
+  }
+  if (a.mixing >= 0 && a.mixing <= (row.outer_updates() ? 1 : 0)) return {};
+  std::string share;
+  append_real(share, a.mixing);
+  return bad("cannot keep a share of ", share, " of what a rank has");
 }
 
 /// Codecs round real numbers.
@@ -199,7 +209,8 @@ Status check_factors(const StepPlan& p, const Action& a) {
 
 Status check_codec(const StepPlan& p, const Action& a) {
   if (row_of(a.kind).mixes()) return check_mixing(p, a);
-  if (!row_of(a.kind).reduces && (a.codec != Codec::kNone || !a.algorithm.empty())) {
+  const ActionRow& row = row_of(a.kind);
+  if ((!row.has_codec() && a.codec != Codec::kNone) || (!row.reduces && !a.algorithm.empty())) {
     return bad("adds up no gradients, and has neither codec nor algorithm");
   }
   STORMO_RETURN_IF_ERROR(check_types(p, a));
