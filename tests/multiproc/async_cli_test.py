@@ -12,6 +12,7 @@ SERVERS = "strategy.kind=parameter_server"
 AVERAGING = "strategy.kind=parameter_averaging"
 ELASTIC = "strategy.kind=elastic_averaging"
 GOSSIP = "strategy.kind=gossip"
+STREAMING = ("strategy.outer=nesterov", "strategy.period=8", "strategy.fragments=2", "strategy.delay=3")
 
 
 class AsyncTest(TrainTest):
@@ -202,6 +203,19 @@ class AsyncTest(TrainTest):
         plain = self.end_of("-n", "2", AVERAGING, "strategy.period=6", "--overwrite")
         self.assertNotEqual(end["weights_hash"], plain["weights_hash"])
 
+    def test_fragments_travel_while_ranks_train(self):
+        plan = self.stormo("train", "mlp.toml", "-n", "2", AVERAGING, *STREAMING, "strategy.compression=int8", "--dry-run")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("average_parameters 0-0 over dp async codec int8 every 8", plan.stdout)
+        self.assertIn("outer_update 1-3 every 8 offset 7 mixing 0.5", plan.stdout)
+        def weights(*arguments):
+            return self.lines("mlp.toml", "-n", "2", AVERAGING, *STREAMING, "checkpoint.every=14", *arguments)[-1][
+                "weights_hash"]
+        whole = weights("steps=24", "--overwrite")
+        self.assertNotEqual(whole, weights("steps=24", "strategy.delay=0", "--overwrite"))
+        weights("steps=14", "--overwrite")  # then a fragment is under way
+        self.assertEqual(weights("steps=24", "--resume"), whole)
+
     def test_what_averages_cannot_do_is_refused(self):
         for changes, reason in (
                 (("strategy.period=0",), "strategy.period"),
@@ -211,6 +225,15 @@ class AsyncTest(TrainTest):
                 (("strategy.outer_lr=0.5",), "takes averages as they are: leave out outer_lr and outer_momentum"),
                 (("strategy.outer=slowmo", "strategy.outer_lr=0", "strategy.outer_momentum=1"),
                  "has an outer_lr above 0, not 0: leave it out for the usual one; has an outer_momentum of at least 0"),
+                (("strategy.fragments=2",), "leave out fragments, delay and mixing, or choose outer=nesterov"),
+                (("strategy.compression=int8",), "leave out compression, or choose outer=nesterov"),
+                ((*STREAMING, "strategy.fragments=0"), "strategy.fragments"),
+                ((*STREAMING, "strategy.fragments=9", "strategy.delay=0"), "give 1 to 8, not 9, or a longer period"),
+                ((*STREAMING, "strategy.fragments=5", "strategy.delay=0"),
+                 "there are 5 fragments, and fewer trainable parameters; give fewer"),
+                ((*STREAMING, "strategy.delay=4"), "give a delay of 0 to 3, not 4"),
+                ((*STREAMING, "strategy.mixing=2"), "strategy.mixing"),
+                ((*STREAMING, "strategy.max_distance=1"), "strategy.max_distance: fragments have steps of their own"),
         ):
             with self.subTest(changes):
                 self.assertIn(reason, self.refused("mlp.toml", "-n", "2", AVERAGING, *changes))

@@ -159,6 +159,7 @@ class DryRunTest(TrainTest):
             (self.folder / "films" / f"{part}.tsv").write_text("good\t1\nbad\t0\n")
         data = {"mnist": "data/mnist", "mnist_mlp": "data/mnist", "mnist_delayed": "data/mnist",
                 "gpt_shakespeare": "text", "gpt_downpour": "text", "gpt_diloco": "text",
+                "gpt_streaming": "text",
                 "gpt_pipeline": "text", "gpt_tensor": "text", "gpt_3d": "text", "mnist_lbfgs": "data/mnist",
                 "sst2": "films"}
         for recipe in sorted((REPOSITORY / "recipes").glob("*.toml")):

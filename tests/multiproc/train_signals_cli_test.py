@@ -43,6 +43,19 @@ class SignalTest(TrainTest):
             job.communicate(timeout=DEADLINE_S)
             self.assertEqual(job.returncode, 143)
 
+    def test_ranks_whose_parameters_are_equal_nowhere_meet_first(self):
+        """A run whose ranks end with different weights fails."""
+        streaming = ("strategy.kind=parameter_averaging", "strategy.outer=nesterov", "strategy.period=8",
+                     "strategy.fragments=2", "strategy.delay=3")
+        job = self.started("-n", "2", MANY_STEPS, *streaming, "--checkpoint", "streamed", "--on-usr1", "save")
+        job.send_signal(signal.SIGUSR1)
+        while not self.manifests("streamed"):
+            self.assertEqual(json.loads(job.stdout.readline())["event"], "step")
+        job.terminate()
+        output, errors = job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.returncode, 143, errors)
+        self.assertEqual(json.loads(output.splitlines()[-1])["event"], "end")
+
     def test_sigusr1_can_be_ignored(self):
         job = self.started("-n", "2", "steps=60", "--checkpoint", "ignored", "--on-usr1", "ignore")
         job.send_signal(signal.SIGUSR1)

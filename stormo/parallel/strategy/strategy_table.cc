@@ -146,6 +146,9 @@ Status check_averages(const Strategy& s, const Job& job) {
   require(!row_of(job.step.reduction.codec).encodes() || ranks_of_replica(s) == 1,
           "encodes outer gradients of whole replicas: leave out pipeline and tensor, or take "
           "compression=bfloat16");
+  require(!row_of(job.step.reduction.codec).has_factors(),
+          "encodes outer gradients of all parameters as one list, and codec powersgd is of "
+          "matrices: take another compression");
   return require.wrong().empty() ? Status() : refuse(s, require.wrong());
 }
 
@@ -337,9 +340,8 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kAuto,
        .name = "auto",
        .ranks = "on any hosts",
-       .keys =
-           "stage hybrid overlap compression density matrix_rank deterministic",  // of what it
-                                                                                  // chooses from
+       // of what it chooses from
+       .keys = "stage hybrid overlap compression density matrix_rank deterministic",
        .all_reduces = true,
        .check_cut = any_cut,
        .cuts_images = true},

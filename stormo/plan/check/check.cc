@@ -190,6 +190,9 @@ Status check_mixing(const StepPlan& p, const Action& a) {
 /// Factors are of whole matrices, and some must be worth it.
 Status check_factors(const StepPlan& p, const Action& a) {
   const int rank = a.codec.matrix_rank;
+  if (!row_of(a.kind).reduces) {
+    return bad("has codec ", to_string(a.codec), ", which is of gradients");
+  }
   if (rank < 1) return bad("has codec ", to_string(a.codec), ", whose rank must be at least 1");
   const bool in_parts = std::ranges::any_of(p.actions, [](const Action& other) {
     return row_of(other.kind).places(Value::kGradients, Placement::kShard);

@@ -75,7 +75,7 @@ std::vector<RecipeField> gradient_fields() {
       {"strategy.overlap",
        "exchange gradients and parameters while computing, where that is faster",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.overlap; }},
-      {"strategy.compression", "the codec of gradients on their way between ranks",
+      {"strategy.compression", "the codec of gradients, or outer gradients, between ranks",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.kind; }, 0, 0, codec_names()},
       {"strategy.density", "top_k, threshold, random_k: the share of the numbers that travels",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.density; }, 1e-9, 1},
@@ -172,18 +172,6 @@ std::vector<RecipeField> period_fields() {
        "parameter_averaging: > 0: the period adapts, at most strategy.period, so that the distance "
        "between the ranks' parameters stays near or below this",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.max_distance; }, 0, 1e30},
-      {"strategy.outer",
-       "parameter_averaging: the optimizer of the averages; nesterov: DiLoCo, slowmo: SlowMo",
-       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.kind; }, 0, 0,
-       names(parallel::outer_optimizer_names())},
-      {"strategy.outer_lr", "outer: its learning rate; -1: 0.7, of slowmo 1",
-       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.lr; }, -1, 1e6},
-      {"strategy.outer_momentum", "outer: its momentum, below 1; -1: 0.9, of slowmo 0.5",
-       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.momentum; }, -1, 1},
-      {"strategy.average_state",
-       "parameter_averaging: whether the optimizer's state is averaged, too; auto: without outer",
-       [](Recipe& r) -> FieldPlace { return &r.train.strategy.average_state; }, 0, 0,
-       names(parallel::average_state_names())},
       {"strategy.topology",
        "gossip: whom ranks mix parameters with: ring, torus, hypercube, exponential, "
        "one_peer_exponential, complete; edges:0-1,1-2; weights:1/2,1/2;1/2,1/2; or file:PATH",
@@ -199,11 +187,40 @@ std::vector<RecipeField> period_fields() {
   };
 }
 
+std::vector<RecipeField> outer_fields() {
+  return {
+      {"strategy.outer",
+       "parameter_averaging: the optimizer of the averages; nesterov: DiLoCo, slowmo: SlowMo",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.kind; }, 0, 0,
+       names(parallel::outer_optimizer_names())},
+      {"strategy.outer_lr", "outer: its learning rate; -1: 0.7, of slowmo 1",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.lr; }, -1, 1e6},
+      {"strategy.outer_momentum", "outer: its momentum, below 1; -1: 0.9, of slowmo 0.5",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.outer.momentum; }, -1, 1},
+      {"strategy.fragments",
+       "outer: parts of the parameters, which ranks average in turn, each once in a period "
+       "(streaming DiLoCo)",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.streaming.fragments; }, 1,
+       plan::kMaxParameters},
+      {"strategy.delay",
+       "outer: steps that ranks do while a fragment travels, below period / fragments",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.streaming.delay; }, 0,
+       plan::kMaxPeriod},
+      {"strategy.mixing", "delay: the share of its own parameters that a rank keeps then; -1: 0.5",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.streaming.mixing; }, -1, 1},
+      {"strategy.average_state",
+       "parameter_averaging: whether the optimizer's state is averaged, too; auto: without outer",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.average_state; }, 0, 0,
+       names(parallel::average_state_names())},
+  };
+}
+
 }  // namespace
 
 std::vector<RecipeField> distribution_fields() {
   std::vector<RecipeField> all;
-  for (const auto of_part : {strategy_fields, gradient_fields, server_fields, period_fields}) {
+  for (const auto of_part :
+       {strategy_fields, gradient_fields, server_fields, period_fields, outer_fields}) {
     std::ranges::move(of_part(), std::back_inserter(all));
   }
   return all;

@@ -213,7 +213,10 @@ class RecipeCheck {
     require(codec.ok(), "strategy.compression", codec.message());
     const Status topology = read_topology(train_.strategy.topology).status();
     require(topology.ok(), "strategy.topology", topology.message());
-    require(chosen.ok() || !codec.ok() || !topology.ok(), "strategy.reducer",
+    const bool adapts =
+        train_.averaging.max_distance > 0 && parallel::streams(train_.strategy.streaming);
+    require(chosen.ok() || !adapts, "strategy.max_distance", chosen.status().message());
+    require(chosen.ok() || !codec.ok() || !topology.ok() || adapts, "strategy.reducer",
             chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
     if (strategy.kind == Strategy::Kind::kVertical) check_columns();

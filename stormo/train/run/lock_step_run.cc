@@ -33,14 +33,33 @@ Status LockStepRun::train() {
 
 Status LockStepRun::train_some(const std::string& section) {
   STORMO_RETURN_IF_ERROR(train_one_step().within(section));
-  return agrees_ ? meet(section, /*agreed=*/true) : progress_.show(/*agreed=*/false);
+  if (!agrees_) return progress_.show(/*agreed=*/false);
+  STORMO_RETURN_IF_ERROR(train_until_equal(section));
+  return meet(section, /*agreed=*/true);
+}
+
+// Where ranks agree in other steps than those that make all parameters equal, and then are to stop
+// or to save, one more step ends all periods.
+Status LockStepRun::train_until_equal(const std::string& section) {
+  const bool asked = run_.signal != 0 || agreed_.save_now;
+  if (!asked || !is_staggered(run_.setup.plan) || closed_) return {};
+  const int signal = std::exchange(run_.signal, 0);
+  const bool save_now = agreed_.save_now;
+  STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/true));
+  closes_next_ = true;
+  STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+  closes_next_ = false;
+  if (run_.signal == 0 && run_.state.step < run_.steps) run_.signal = signal;
+  agreed_.save_now = agreed_.save_now || save_now;
+  return {};
 }
 
 Status LockStepRun::train_one_step() {
   begin_step(run_.state.step + 1);
   agrees_ = false;
-  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome,
-                          model_.runner().step(run_.learning_rate, next_step()));
+  const StepAt at = next_step();
+  closed_ = at.closes;
+  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, model_.runner().step(run_.learning_rate, at));
   STORMO_RETURN_IF_ERROR(end_step(outcome));
   return overlap_ ? try_other_plan() : Status();
 }
@@ -48,7 +67,8 @@ Status LockStepRun::train_one_step() {
 StepAt LockStepRun::next_step() const {
   const std::int64_t number = run_.state.step + 1;
   const bool every = averaging_ ? averaging_->is_warmup(number) : !steps_overlap_;
-  return {.number = number, .closes = number == run_.next_common_step() || every};
+  const bool closes = number == run_.next_common_step() || every || closes_next_;
+  return {.number = number, .closes = closes};
 }
 
 // Every rank learns the exact mean loss of the step, or of all since the ranks agreed before.
@@ -119,6 +139,9 @@ Status LockStepRun::follow_period() {
   if (averaging_->is_warmup(run_.state.step + 1)) {
     std::erase_if(plan.actions,
                   [](const plan::Action& a) { return row_of(a.kind).outer_updates(); });
+    for (plan::Action& a : plan.actions) {
+      if (row_of(a.kind).averages()) a.asynchronous = false, a.codec = Codec::kNone;
+    }
   }
   for (plan::Action& a : plan.actions) {
     const plan::ActionRow& row = row_of(a.kind);

@@ -30,6 +30,7 @@ class LockStepRun : public CommonRun {
 
  private:
   Status train_some(const std::string& section) override;
+  Status train_until_equal(const std::string& section);
   Status note_end() override;
   StepAt next_step() const;
   Status end_step(const StepOutcome& mine);
@@ -42,6 +43,8 @@ class LockStepRun : public CommonRun {
   std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
   std::unique_ptr<StateWatch> watch_;
   bool steps_overlap_ = false;
+  bool closes_next_ = false;      // the next step ends all periods
+  bool closed_ = false;           // the last one did
   bool agrees_ = false;           // in this step
   std::int64_t agreed_step_ = 0;  // after which all ranks agreed last
 };

@@ -150,6 +150,18 @@ bool mixes_ahead(const StepPlan& plan) {
       plan.actions, [](const Action& a) { return row_of(a.kind).mixes() && a.asynchronous; });
 }
 
+/// Whether averages are beside the parameters until their outer updates.
+bool streams_averages(const StepPlan& plan) {
+  return std::ranges::any_of(plan.actions, [](const Action& a) {
+    return row_of(a.kind).averages() && (a.asynchronous || a.codec != Codec::kNone);
+  });
+}
+bool is_of_one_average(const StepPlan& plan, const Action& update) {
+  return std::ranges::any_of(plan.actions, [&](const Action& a) {
+    return row_of(a.kind).averages() && a.range == update.range;
+  });
+}
+
 /// Why a layout without shards cannot do an action that it takes; empty: it can.
 std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const MadeFor& made) {
   const ActionRow& row = row_of(a.kind);
@@ -167,11 +179,16 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
                       "one copy per host averages gradients over all ranks at once");
       }
       return unless(all || sums_weights, "one copy per host is updated as a whole");
-    case Layout::kAveraged:
-      return unless((updates && !mixes_ahead(plan)) ||
-                        trained(plan, a.range) == trained(plan, all_parameters(plan.model)),
+    case Layout::kAveraged: {
+      if (row.outer_updates()) {
+        return unless(!streams_averages(plan) || is_of_one_average(plan, a),
+                      "averages that travel beside the parameters are taken one by one");
+      }
+      const bool of_some = updates ? !mixes_ahead(plan) : row.averages() && !row.averages_state;
+      return unless(of_some || trained(plan, a.range) == trained(plan, all_parameters(plan.model)),
                     updates ? "the update takes the means of all parameters at once"
                             : "all parameters are averaged together");
+    }
     case Layout::kElastic:
       return unless(updates || all, "all parameters exchange with the centre at once");
     case Layout::kServed:

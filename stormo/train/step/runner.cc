@@ -31,7 +31,7 @@ bool is_due(const Action& a, const StepAt& at) {
   if (row_of(a.kind).period == plan::Period::kFirstOfPeriod) {
     return protocol::begins_period(at.number, a.every);
   }
-  return at.closes || protocol::ends_period(at.number, a.every);
+  return at.closes || protocol::ends_period(at.number - a.offset, a.every);
 }
 
 /// While it lives, the model computes this rank's positions or places, if there is such a group.
@@ -384,15 +384,12 @@ Status Runner::clip(const Action& /*action*/) {
   return {};
 }
 
-// All pushes or averages of a step are of the same samples.
+// What is pushed or averaged in different steps has different samples.
 double Runner::weight_of_exchange() {
-  const auto samples = static_cast<double>(samples_since_exchange_);
-  const auto next = plan_.actions.begin() + static_cast<std::ptrdiff_t>(current_) + 1;
-  const plan::ActionKind kind = plan_.actions[current_].kind;
-  if (std::ranges::find(next, plan_.actions.end(), kind, &Action::kind) == plan_.actions.end()) {
-    samples_since_exchange_ = 0;
-  }
-  return samples;
+  const plan::Range& range = plan_.actions[current_].range;
+  const std::int64_t before =
+      std::exchange(samples_at_exchange_[{range.first, range.last}], samples_loaded_);
+  return static_cast<double>(samples_loaded_ - before);
 }
 
 Status Runner::update(const Action& action) {

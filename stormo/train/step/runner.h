@@ -39,7 +39,8 @@ struct StepOutcome {
 };
 
 /// Which actions that are not for every step a step does. A period of n steps, n being
-/// Action::every, begins with its pull or exchange and ends with its push, average or agree.
+/// Action::every, begins with its pull or exchange and ends with its push, average or agree. These
+/// may be some steps later, see Action::offset.
 struct StepAt {
   std::int64_t number = 1;  ///< from 1; periods are counted from there
   bool closes = true;       ///< ends the periods of all actions, whatever its number is
@@ -234,7 +235,9 @@ class Runner {
   StepOutcome outcome_;
   /// Of this step, on a device other than the CPU, with the samples of each.
   std::vector<std::pair<torch::Tensor, std::int64_t>> losses_;
-  std::int64_t samples_since_exchange_ = 0;  // of this rank, since its last average or push
+  std::int64_t samples_loaded_ = 0;  // of this rank, of all steps
+  /// As it was at the last average or push of a range.
+  std::map<std::pair<int, int>, std::int64_t> samples_at_exchange_;
   double norm_ = 0;            // of the gradients as they are, then of what they stand for
   double gradient_scale_ = 1;  // what they are multiplied by
 };

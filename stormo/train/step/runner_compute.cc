@@ -56,7 +56,7 @@ Status Runner::load(const Action& /*action*/) {
   batch_->learning_rate = learning_rate_;
   if (versions_) batch_->weights = versions_->newest();
   outcome_.samples = counts_samples_ ? batch.size() : 0;
-  samples_since_exchange_ += batch.size();
+  samples_loaded_ += batch.size();
   if (plan_.logical_shards > 0) return cut_into_shards(batch);
   if (plan_.micro_batches == 1) {
     batch_->micro_batches.push_back({.batch = batch, .pieces = {}, .loss = {}, .weights = {}});

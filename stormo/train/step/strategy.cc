@@ -223,6 +223,11 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
         "deterministic gradients have a reduction of their own; leave out the reducer");
   }
   STORMO_RETURN_IF_ERROR(check_codec(gradients));
+  if (options.averaging.max_distance > 0 && parallel::streams(strategy.streaming)) {
+    return invalid_argument(
+        "fragments have steps of their own in a period of strategy.period steps: leave out "
+        "max_distance, or fragments and delay");
+  }
   if (servers_average(options)) {
     strategy.exchange_periods = {
         .fetch = strategy.period, .push = strategy.period, .averages = true};

@@ -11,37 +11,37 @@
 
 namespace stormo::train {
 
-// As plan::flat_groups.
 AveragedState::AveragedState(FusedOptimizer& optimizer, const Counts& counts)
     : optimizer_(optimizer) {
-  std::map<std::pair<torch::ScalarType, bool>, std::size_t> group_of;
-  for (std::size_t i = 0; i < optimizer_.parameters().size(); ++i) {
-    const NamedParameter& p = optimizer_.parameters()[i];
-    const auto [group, is_new] =
-        group_of.try_emplace({p.tensor.scalar_type(), p.sparse}, together_.size());
-    if (is_new) together_.emplace_back();
-    together_[group->second].push_back(i);
+  for (const NamedParameter& p : optimizer_.parameters()) {
     counts_.push_back(!counts || counts(p.name));
   }
 }
 
-void AveragedState::add(std::vector<Array>& out, const std::vector<torch::Tensor>& all,
-                        bool counts) const {
-  for (const std::vector<std::size_t>& members : together_) {
-    std::vector<torch::Tensor> of;
-    std::vector<bool> each;
-    for (const std::size_t i : members) {
-      of.push_back(all[i]);
-      each.push_back(counts && counts_[i]);
-    }
-    out.emplace_back(std::move(of), std::move(each));
+// As plan::flat_groups.
+void AveragedState::add(std::vector<Array>& out, const std::vector<torch::Tensor>& all, bool counts,
+                        std::size_t first, std::size_t last) const {
+  std::map<std::pair<torch::ScalarType, bool>, std::size_t> array_of;
+  for (std::size_t i = first; i < last; ++i) {
+    const NamedParameter& p = optimizer_.parameters()[i];
+    const auto [array, is_new] =
+        array_of.try_emplace({p.tensor.scalar_type(), p.sparse}, out.size());
+    if (is_new) out.emplace_back();
+    Array& own = out[array->second];
+    own.parameters_.push_back(i);
+    own.values_.push_back(all[i]);
+    own.counts_.push_back(counts && counts_[i]);
   }
 }
 
-std::vector<AveragedState::Array> AveragedState::weights() {
+std::vector<AveragedState::Array> AveragedState::weights(std::size_t first, std::size_t last) {
   std::vector<Array> out;
-  add(out, optimizer_.values().weights, true);
+  add(out, optimizer_.values().weights, /*counts=*/true, first, last);
   return out;
+}
+
+const std::string& AveragedState::name_of(const Array& array) const {
+  return optimizer_.parameters()[array.parameters().front()].name;
 }
 
 std::vector<AveragedState::Array> AveragedState::gradients() {
@@ -51,13 +51,13 @@ std::vector<AveragedState::Array> AveragedState::gradients() {
     all.push_back(p.tensor.grad());
   }
   std::vector<Array> out;
-  add(out, all, false);
+  add(out, all);
   return out;
 }
 
 std::vector<AveragedState::Array> AveragedState::slots() {
   std::vector<Array> out;
-  for (const std::vector<torch::Tensor>& slot : optimizer_.values().slots) add(out, slot, false);
+  for (const std::vector<torch::Tensor>& slot : optimizer_.values().slots) add(out, slot);
   return out;
 }
 
@@ -75,24 +75,34 @@ std::int64_t AveragedState::Array::elements() const {
 
 torch::Tensor AveragedState::Array::flat() const {
   torch::Tensor out = torch::empty({elements()}, values_.front().options().requires_grad(false));
+  const std::vector<torch::Tensor> views = views_of(out);
+  for (std::size_t i = 0; i < values_.size(); ++i) views[i].copy_(values_[i]);
+  return out;
+}
+
+std::vector<torch::Tensor> AveragedState::Array::views_of(const torch::Tensor& flat) const {
+  std::vector<torch::Tensor> out;
   for (std::int64_t begin = 0; const torch::Tensor& own : values_) {
-    out.narrow(0, begin, own.numel()).view(own.sizes()).copy_(own);
+    out.push_back(flat.narrow(0, begin, own.numel()).view(own.sizes()));
     begin += own.numel();
   }
   return out;
 }
 
-double AveragedState::Array::take(const torch::Tensor& average) {
+double AveragedState::Array::squares_from(const torch::Tensor& flat) const {
   std::vector<torch::Tensor> squares;
-  std::int64_t begin = 0;
+  const std::vector<torch::Tensor> others = views_of(flat);
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    torch::Tensor& own = values_[i];
-    const torch::Tensor other = average.narrow(0, begin, own.numel()).view(own.sizes());
-    if (counts_[i]) squares.push_back((own - other).square().sum(torch::kFloat64));
-    own.copy_(other);
-    begin += own.numel();
+    if (counts_[i]) squares.push_back((values_[i] - others[i]).square().sum(torch::kFloat64));
   }
   return sum_of(squares);
+}
+
+double AveragedState::Array::take(const torch::Tensor& average) {
+  const double squares = squares_from(average);
+  const std::vector<torch::Tensor> others = views_of(average);
+  for (std::size_t i = 0; i < values_.size(); ++i) values_[i].copy_(others[i]);
+  return squares;
 }
 
 std::vector<double> AveragedState::weighted_steps(double weight) const {

@@ -26,29 +26,37 @@ class AveragedState {
   /// The weights, or a slot, of all parameters of one dtype.
   class Array {
    public:
-    /// `counts`: by value, whether it counts in take().
-    Array(std::vector<torch::Tensor> values, std::vector<bool> counts)
-        : values_(std::move(values)), counts_(std::move(counts)) {}
     std::int64_t elements() const;
+    const std::vector<std::size_t>& parameters() const { return parameters_; }
     torch::ScalarType type() const { return values_.front().scalar_type(); }
     /// One tensor with copies of all values.
     torch::Tensor flat() const;
-    /// The values become those of `average`, which is as flat(). Returns the square of the distance
-    /// between both, of weights that count; else 0.
+    /// Of one that is as flat(): its part of each value.
+    std::vector<torch::Tensor> views_of(const torch::Tensor& flat) const;
+    /// The square of the distance to one that is as flat(), of weights that count; else 0.
+    double squares_from(const torch::Tensor& flat) const;
+    /// The values become those of `average`, which is as flat(). Returns squares_from() it.
     double take(const torch::Tensor& average);
 
    private:
+    friend class AveragedState;
+    std::vector<std::size_t> parameters_;  // of the optimizer
     std::vector<torch::Tensor> values_;
-    std::vector<bool> counts_;
+    std::vector<bool> counts_;  // whether it counts in a distance
   };
   /// The weights, by dtype, in an order that is the same on all ranks.
-  std::vector<Array> weights();
+  std::vector<Array> weights() { return weights(0, counts_.size()); }
+  /// The same of the optimizer's parameters [first, last).
+  std::vector<Array> weights(std::size_t first, std::size_t last);
   /// The same of the gradients; a parameter without one gets zeros.
   std::vector<Array> gradients();
   /// The same of each slot.
   std::vector<Array> slots();
   /// The weights and then each slot.
   std::vector<Array> arrays();
+
+  /// Of the first of its parameters.
+  const std::string& name_of(const Array& array) const;
 
   /// What ranks sum up first: the weight of this one, then weight * steps of each parameter.
   std::vector<double> weighted_steps(double weight) const;
@@ -58,12 +66,15 @@ class AveragedState {
   void end_average_of_weights() { optimizer_.round_masters(); }
 
  private:
-  /// `counts`: whether they count in a distance.
-  void add(std::vector<Array>& out, const std::vector<torch::Tensor>& all, bool counts) const;
+  /// Of the parameters [first, last). `counts`: whether they count in a distance.
+  void add(std::vector<Array>& out, const std::vector<torch::Tensor>& all, bool counts,
+           std::size_t first, std::size_t last) const;
+  void add(std::vector<Array>& out, const std::vector<torch::Tensor>& all) const {
+    add(out, all, /*counts=*/false, 0, all.size());
+  }
 
   FusedOptimizer& optimizer_;
-  std::vector<std::vector<std::size_t>> together_;  // parameters of one array
-  std::vector<bool> counts_;                        // by parameter
+  std::vector<bool> counts_;  // by parameter
 };
 
 /// Averages `states` where one process has all of them; `weights`: by state. The terms are added in

@@ -1,14 +1,38 @@
 #include <stormo/train/store/averaged_store.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <utility>
 
 #include <stormo/optim/options.h>
+#include <stormo/plan/project.h>
 #include <stormo/tensor/bridge.h>
+#include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/perform/perform.h>
 
 namespace stormo::train {
+namespace {
+
+/// Whether it is beside the weights until its outer update.
+bool is_streamed(const plan::Action& average) {
+  return average.asynchronous || average.codec != Codec::kNone;
+}
+
+/// The same with one average, of all parameters and their state.
+plan::StepPlan with_all_state(plan::StepPlan plan) {
+  const auto averages = [](const plan::Action& a) { return row_of(a.kind).averages(); };
+  const auto first = std::ranges::find_if(plan.actions, averages);
+  if (first == plan.actions.end() || row_of(first->kind).averages_state) return plan;
+  *first = {.kind = plan::ActionKind::kAverage,
+            .range = all_parameters(plan.model),
+            .axes = first->axes,
+            .every = first->every};
+  plan.actions.erase(std::remove_if(first + 1, plan.actions.end(), averages), plan.actions.end());
+  return plan;
+}
+
+}  // namespace
 
 AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
                              const parallel::OuterOptimizer& outer,
@@ -17,64 +41,106 @@ AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOpti
       optimizer_(std::move(optimizer)),
       state_(*optimizer_, counts),
       mixer_(state_, *optimizer_) {
-  if (outer.kind != parallel::OuterOptimizer::Kind::kNone) outer_.emplace(outer, *optimizer_);
+  if (outer.kind == parallel::OuterOptimizer::Kind::kNone) return;
+  outer_.emplace(outer, *optimizer_);
+  streamed_.emplace(state_, *outer_);
 }
 
 void AveragedStore::set_plan(const plan::StepPlan& plan) {
   const auto slots = static_cast<int>(optim::slot_names(optimizer_->options()).size());
   requests_ = analysis::PlanRequests(plan, {.averaged_slots = slots});
+  plan_ = plan;
+  squares_of_.clear();
   sent_with_state_.clear();
-  plan::StepPlan with_state = plan;
-  for (plan::Action& a : with_state.actions) {
+  const plan::StepPlan saved = with_all_state(plan);
+  if (saved == plan) return;
+  const analysis::PlanRequests all(saved, {.averaged_slots = slots});
+  for (const plan::Action& a : saved.actions) {
     if (!row_of(a.kind).averages()) continue;
     averaged_over_ = a.axes;
-    if (!row_of(a.kind).averages_state) a.kind = plan::ActionKind::kAverage;
-  }
-  if (with_state == plan) return;
-  const analysis::PlanRequests all(with_state, {.averaged_slots = slots});
-  for (const plan::Action& a : with_state.actions) {
-    if (row_of(a.kind).averages()) sent_with_state_ = all.of(a);
+    sent_with_state_ = all.of(a);
   }
 }
 
 Status AveragedStore::update(const ParameterRange& range, const StepRate& rate) {
   STORMO_RETURN_IF_ERROR(mixer_.finish());
-  if (outer_) outer_->before_update(rate.lr);
+  if (outer_) {
+    outer_->before_update(rate.lr);
+    streamed_->before_update();
+  }
   return optimizer_->step(rate, range.first, range.last);
 }
 
 Status AveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
   const plan::ActionRow& row = row_of(action.kind);
-  if (row.outer_updates()) {
-    if (!outer_)
-      return Status(Code::kBadPlan, "the run has no outer optimizer: set strategy.outer");
-    outer_->update();
-  } else {
-    STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
-    STORMO_RETURN_IF_ERROR(row.averages()
-                               ? average(*ranks, requests_.of(action), weight, row.averages_state)
-                               : mix(*ranks, action));
-  }
+  STORMO_RETURN_IF_ERROR(row.outer_updates() ? outer_update(action)
+                         : row.averages()    ? average(action, weight)
+                                             : mix(action));
   done(action);
   return {};
 }
 
+// Where all ranks meet, an average comes before the one under way has its outer update.
+Status AveragedStore::average(const plan::Action& action, double weight) {
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
+  if (!is_streamed(action)) return average_now(*ranks, action, weight);
+  if (!outer_) return Status(Code::kBadPlan, "the run has no outer optimizer: set strategy.outer");
+  const ParameterRange range = trainable_in(plan_.model, action.range);
+  if (streamed_->is_under_way(range)) {
+    const auto update = std::ranges::find_if(plan_.actions, [&](const plan::Action& a) {
+      return row_of(a.kind).outer_updates() && a.range == action.range;
+    });
+    STORMO_RETURN_IF_ERROR(finish_streamed(range, update->mixing));
+  }
+  return streamed_->start(*ranks, range, action.codec, requests_.of(action), weight);
+}
+
+Status AveragedStore::finish_streamed(const ParameterRange& range, double mixing) {
+  STORMO_ASSIGN_OR_RETURN(const double squares, streamed_->finish(range, mixing));
+  note_squares(range, squares);
+  return {};
+}
+
+// Behind a meeting, and before the first average, none is under way.
+Status AveragedStore::outer_update(const plan::Action& action) {
+  if (!outer_) return Status(Code::kBadPlan, "the run has no outer optimizer: set strategy.outer");
+  const ParameterRange range = trainable_in(plan_.model, action.range);
+  const auto average = std::ranges::find_if(plan_.actions, [&](const plan::Action& a) {
+    return row_of(a.kind).averages() && a.range == action.range;
+  });
+  if (average == plan_.actions.end() || !is_streamed(*average)) {
+    outer_->update(range.first, range.last);
+    return {};
+  }
+  return streamed_->is_under_way(range) ? finish_streamed(range, action.mixing) : Status();
+}
+
+void AveragedStore::note_squares(const ParameterRange& range, double squares) {
+  squares_of_[range.first] = squares;
+  double sum = 0;
+  for (const auto& [first, of_range] : squares_of_) sum += of_range;
+  set_consensus_squares(sum);
+}
+
 // All ranks learn the sum of their weights, too. A sum and then its factor: servers that average do
 // the same, so both have the same bits where they add up in the same order.
-Status AveragedStore::average(comm::Communicator& ranks,
-                              const std::vector<analysis::Collective>& sent, double weight,
-                              bool with_state) {
+Status AveragedStore::average_now(comm::Communicator& ranks, const plan::Action& action,
+                                  double weight) {
+  const std::vector<analysis::Collective>& sent = requests_.of(action);
+  const ParameterRange range = trainable_in(plan_.model, action.range);
+  const bool with_state = row_of(action.kind).averages_state;
   std::vector<double> sums =
       with_state ? state_.weighted_steps(weight) : std::vector<double>{weight};
   STORMO_RETURN_IF_ERROR(add_up(ranks, sent, sums));
   const std::span behind = std::span(sent).subspan(sent.empty() ? 0 : 1);
   STORMO_ASSIGN_OR_RETURN(
       const double squares,
-      average(ranks, behind, with_state ? state_.arrays() : state_.weights(), weight, sums[0]));
-  set_consensus_squares(squares);
+      average(ranks, behind, with_state ? state_.arrays() : state_.weights(range.first, range.last),
+              weight, sums[0]));
+  note_squares(range, squares);
   with_state ? state_.end_average(sums) : state_.end_average_of_weights();
-  if (outer_) outer_->end_period();
+  if (outer_) outer_->end_period(range.first, range.last);
   return {};
 }
 
@@ -118,10 +184,11 @@ Result<double> AveragedStore::average(comm::Communicator& ranks,
   return squares;
 }
 
-Status AveragedStore::mix(comm::Communicator& ranks, const plan::Action& action) {
+Status AveragedStore::mix(const plan::Action& action) {
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
   const std::vector<analysis::Collective>& sent = requests_.of(action);
-  if (row_of(action.kind).tracks()) return mixer_.track(ranks, action.algorithm, sent);
-  STORMO_RETURN_IF_ERROR(mixer_.start(ranks, action.algorithm, sent));
+  if (row_of(action.kind).tracks()) return mixer_.track(*ranks, action.algorithm, sent);
+  STORMO_RETURN_IF_ERROR(mixer_.start(*ranks, action.algorithm, sent));
   return action.asynchronous ? Status() : mixer_.finish();
 }
 

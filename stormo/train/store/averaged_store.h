@@ -1,9 +1,11 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/analysis/transfer/requests.h>
@@ -13,6 +15,7 @@
 #include <stormo/train/store/averaged_state.h>
 #include <stormo/train/store/mixer.h>
 #include <stormo/train/store/outer_state.h>
+#include <stormo/train/store/streamed_averages.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
@@ -26,8 +29,9 @@ namespace stormo::train {
 /// are cut, they are those of this rank's part, which other replicas have too.
 ///
 /// kAverageParameters leaves the optimizer's state and its steps to each rank, until share_state().
-/// kOuterUpdate is that of an OuterState, kMix and kTrack are those of a Mixer, which share_state()
-/// restarts.
+/// It may be of some parameters. kOuterUpdate is that of an OuterState; those of averages that are
+/// asynchronous, or in a codec, are StreamedAverages. kMix and kTrack are those of a Mixer, which
+/// share_state() restarts.
 class AveragedStore final : public ParameterStore {
  public:
   /// `groups` is borrowed. `optimizer`: of the parameters. `outer`: for plans with an outer_update.
@@ -41,24 +45,36 @@ class AveragedStore final : public ParameterStore {
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override;
   Status share_state() override;
+  TensorMap residuals() const override { return streamed_ ? streamed_->residuals() : TensorMap(); }
+  void keep_residuals(TensorMap kept) override {
+    if (streamed_) streamed_->keep_residuals(std::move(kept));
+  }
   Optimizer& optimizer() override { return *optimizer_; }
 
  private:
-  Status average(comm::Communicator& ranks, const std::vector<analysis::Collective>& sent,
-                 double weight, bool with_state);
+  Status average(const plan::Action& action, double weight);
+  Status average_now(comm::Communicator& ranks, const plan::Action& action, double weight);
+  Status outer_update(const plan::Action& action);
+  Status finish_streamed(const ParameterRange& range, double mixing);
+  /// Of the replicas from the average of the range; of all parameters it is the sum of the last
+  /// ones.
+  void note_squares(const ParameterRange& range, double squares);
   /// Adds up over the ranks; each has its own where nothing is sent.
   Status add_up(comm::Communicator& ranks, std::span<const analysis::Collective> sent,
                 std::vector<double>& sums);
   /// `sum`: of the weights of all ranks. Returns the squares that Array::take() does.
   Result<double> average(comm::Communicator& ranks, std::span<const analysis::Collective> sent,
                          std::vector<AveragedState::Array> arrays, double weight, double sum);
-  Status mix(comm::Communicator& ranks, const plan::Action& action);
+  Status mix(const plan::Action& action);
 
   const AxisGroups& groups_;
   std::unique_ptr<FusedOptimizer> optimizer_;
   AveragedState state_;
   Mixer mixer_;
-  std::optional<OuterState> outer_;  // nothing: there is no outer optimizer
+  std::optional<OuterState> outer_;           // nothing: there is no outer optimizer
+  std::optional<StreamedAverages> streamed_;  // likewise
+  std::map<std::size_t, double> squares_of_;  // by the first parameter of a range
+  plan::StepPlan plan_;
   analysis::PlanRequests requests_;
   /// What an average of parameters and state sends; empty: the plan has such ones.
   std::vector<analysis::Collective> sent_with_state_;

@@ -1,10 +1,10 @@
 #include <stormo/train/store/mixer.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <stormo/tensor/bridge.h>
+#include <stormo/train/perform/last_wait.h>
 #include <stormo/train/perform/perform.h>
 
 namespace stormo::train {
@@ -12,21 +12,10 @@ namespace {
 
 /// Of messages in the group of those that mix, with the number of the array added.
 constexpr std::uint32_t kWeightsTag = 0x47000000, kTrackersTag = 0x48000000;
-/// How long the end waits for neighbours.
-constexpr Duration kPatience = std::chrono::seconds(10);
 
 }  // namespace
 
-// If messages are not over in time, nobody knows who still reads or writes the memory.
-Mixer::~Mixer() {
-  const Deadline by = Deadline::after(kPatience);
-  bool over = true;
-  for (Exchange& e : under_way_) {
-    for (comm::Work& w : e.works) static_cast<void>(w.wait(by));
-    over = over && std::ranges::all_of(e.works, &comm::Work::test);
-  }
-  if (!over) new auto(std::move(under_way_));  // NOLINT: never freed, on purpose
-}
+Mixer::~Mixer() { wait_or_keep(under_way_); }
 
 const plan::MixingMatrix& Mixer::round(const std::string& topology, int ranks, std::int64_t step) {
   auto found = known_.find(topology);

@@ -147,6 +147,8 @@ TEST(Streaming, CodecsAreOfOuterGradients) {
   plain.outer = {};
   EXPECT_THAT(refused(plain, coded(Codec::kInt8)),
               HasSubstr("leave out compression, or choose outer=nesterov"));
+  EXPECT_THAT(refused(diloco(8, {}), coded(Codec::kPowerSgd)),
+              HasSubstr("codec powersgd is of matrices: take another compression"));
   Strategy cut = diloco(8, {});
   cut.tensor = 2;
   EXPECT_THAT(refused(cut, coded(Codec::kInt8)), HasSubstr("leave out pipeline and tensor"));
