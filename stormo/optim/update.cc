@@ -16,6 +16,7 @@
 
 #include <stormo/base/instruction_sets.h>
 #include <stormo/optim/update.h>
+#include <stormo/optim/update_journal.h>
 #include <stormo/optim/gradient.inc>
 #include <stormo/optim/rules.inc>
 
@@ -118,28 +119,67 @@ struct UpdateStrip {
   }
 };
 
+/// Saves what the strip is about to change.
+template <class Rule, class T>
+struct JournaledStrip {
+  UpdateStrip<Rule, T> strip;
+  UpdateJournal& journal;
+
+  template <std::size_t kVectors, class D>
+  HWY_INLINE void run(D d, std::int64_t begin) const {
+    static_assert(kVectors * hn::MaxLanes(d) * sizeof(T) <= UpdateJournal::kPart);
+    save<kVectors>(d, strip.old_weights + begin, 0);
+    for (std::size_t s = 0; s < Rule::kSlots; ++s) {
+      save<kVectors>(d, strip.old_slots[s] + begin, 1 + s);
+    }
+    journal.note_saved(kVectors * hn::Lanes(d) * sizeof(T));
+    strip.template run<kVectors>(d, begin);
+  }
+
+ private:
+  template <std::size_t kVectors, class D>
+  HWY_INLINE void save(D d, const T* from, std::size_t array) const {
+    T* const to = reinterpret_cast<T*>(journal.place(array));
+    const std::size_t lanes = hn::Lanes(d);
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      hn::StoreU(hn::LoadU(d, from + v * lanes), d, to + v * lanes);
+    }
+  }
+};
+
 template <class Rule, class T>
 void apply(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
   T* const weights = static_cast<T*>(piece.weights) + piece.begin;
   for_each_strip<2, T>(piece.begin, piece.end, UpdateStrip<Rule, T>(options, step, piece, weights));
 }
 
-template <class T>
-UpdateFunction update_as(const Options& o) {
+template <class Rule, class T>
+void apply(const Options& options, const UpdateStep& step, const UpdateRange& piece,
+           UpdateJournal& journal) {
+  T* const weights = static_cast<T*>(piece.weights) + piece.begin;
+  for_each_strip<2, T>(piece.begin, piece.end,
+                       JournaledStrip<Rule, T>{{options, step, piece, weights}, journal});
+}
+
+/// `Function`: UpdateFunction or JournaledUpdate.
+template <class Function, class T>
+Function update_as(const Options& o) {
   switch (o.kind) {
     case Options::Kind::kSgd:
-      return o.momentum != 0 ? apply<Sgd<T, true>, T> : apply<Sgd<T, false>, T>;
+      if (o.momentum != 0) return apply<Sgd<T, true>, T>;
+      return apply<Sgd<T, false>, T>;
     case Options::Kind::kAdamW: return apply<Adam<T, true>, T>;
     case Options::Kind::kAdam: return apply<Adam<T, false>, T>;
     case Options::Kind::kAdagrad: return apply<Adagrad<T>, T>;
     case Options::Kind::kRmsProp:
-      return o.momentum != 0 ? apply<RmsProp<T, true>, T> : apply<RmsProp<T, false>, T>;
+      if (o.momentum != 0) return apply<RmsProp<T, true>, T>;
+      return apply<RmsProp<T, false>, T>;
     case Options::Kind::kLion: return apply<Lion<T>, T>;
     case Options::Kind::kLars: return apply<Lars<T>, T>;
     case Options::Kind::kLamb: return apply<Lamb<T>, T>;
     case Options::Kind::kLbfgs: break;
   }
-  return [](const Options&, const UpdateStep&, const UpdateRange&) {};
+  return [](auto&...) {};
 }
 
 /// Calls body(block of at most kBlock elements) over the piece.
@@ -185,7 +225,12 @@ SquareSums prepare_as(const Options& o, const UpdateStep& step, const UpdateRang
 }
 
 UpdateFunction update_of(const Options& options, DType dtype) {
-  return dtype == DType::kFloat32 ? update_as<float>(options) : update_as<double>(options);
+  return dtype == DType::kFloat32 ? update_as<UpdateFunction, float>(options)
+                                  : update_as<UpdateFunction, double>(options);
+}
+JournaledUpdate journaled_update_of(const Options& options, DType dtype) {
+  return dtype == DType::kFloat32 ? update_as<JournaledUpdate, float>(options)
+                                  : update_as<JournaledUpdate, double>(options);
 }
 SquareSums prepare_float32(const Options& options, const UpdateStep& step,
                            const UpdateRange& piece) {
@@ -210,6 +255,10 @@ namespace stormo::optim {
 
 UpdateFunction update_of(const Options& options, DType dtype) {
   return STORMO_BEST_VERSION(update_of)(options, dtype);
+}
+
+JournaledUpdate journaled_update_of(const Options& options, DType dtype) {
+  return STORMO_BEST_VERSION(journaled_update_of)(options, dtype);
 }
 
 SquareSums prepare(const Options& options, const UpdateStep& step, const UpdateRange& piece) {

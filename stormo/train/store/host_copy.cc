@@ -23,11 +23,10 @@
 namespace stormo::train {
 namespace {
 
+using optim::UpdateJournal;
 using optim::UpdateLane;
 using transport::MemoryFile;
 
-/// Of each array that a block changes: what is saved of it, and it itself, stay in a cache.
-constexpr std::int64_t kBlockBytes = 4 << 10;
 /// Fewer elements than these are not worth waking threads for.
 constexpr std::int64_t kLeastForThreads = 32768;
 /// How long another rank may take to end its part.
@@ -162,7 +161,7 @@ Result<HostCopy::Owner> HostCopy::find_owner(const Kept& before, bool has_state)
 // The owner's files; others find them by their numbers in its process.
 Status HostCopy::map(const Owner& owner, const Memory& before) {
   const std::uint64_t bytes = bytes_of_all(state_arrays(optimizer_));
-  const std::uint64_t lanes = blocks_.size() * UpdateLane::bytes(saved_bytes_);
+  const std::uint64_t lanes = blocks_.size() * sizeof(UpdateLane::Memory);
   Status made;
   if (owner.rank == host_.rank()) {
     const auto make = [&](const char* name, std::uint64_t size, Memory& file) {
@@ -220,19 +219,15 @@ void HostCopy::divide() {
   blocks_.resize(static_cast<std::size_t>(lanes));
   for (std::size_t i = 0; i < optimizer_.parameters().size(); ++i) {
     const torch::Tensor& p = optimizer_.parameters()[i].tensor;
-    const std::int64_t in_block = kBlockBytes / element_size(p);
     const auto cut = [&](std::int64_t lane) {
       return begin_of_part(p.numel(), lane, lanes, p.scalar_type());
     };
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
-      for (std::int64_t at = cut(lane); at < cut(lane + 1); at += in_block) {
-        blocks_[static_cast<std::size_t>(lane)].push_back(
-            {.parameter = i, .begin = at, .end = std::min(at + in_block, cut(lane + 1))});
-      }
+      if (cut(lane) == cut(lane + 1)) continue;
+      blocks_[static_cast<std::size_t>(lane)].push_back(
+          {.parameter = i, .begin = cut(lane), .end = cut(lane + 1)});
     }
   }
-  const std::size_t slots = optim::slot_names(optimizer_.options()).size();
-  saved_bytes_ = (1 + slots) * static_cast<std::size_t>(kBlockBytes);
 }
 
 std::size_t HostCopy::own_lane(int lane) const {
@@ -240,12 +235,12 @@ std::size_t HostCopy::own_lane(int lane) const {
 }
 
 UpdateLane HostCopy::lane(std::size_t index) const {
-  return UpdateLane(lanes_memory_->data() + index * UpdateLane::bytes(saved_bytes_));
+  return UpdateLane(reinterpret_cast<UpdateLane::Memory*>(lanes_memory_->data()) + index);
 }
 
-UpdateLane::Changes HostCopy::changes_of(const Block& block) const {
+UpdateJournal::Changes HostCopy::changes_of(const Block& block) const {
   const RangeUpdate* const update = update_of_[block.parameter];
-  UpdateLane::Changes changes;
+  UpdateJournal::Changes changes;
   if (update == nullptr) return changes;
   const auto element = static_cast<std::int64_t>(size_of(update->piece.dtype));
   const auto part = [&](void* array) {
@@ -267,12 +262,14 @@ UpdateLane::Work HostCopy::work_on(std::size_t lane) const {
           .blocks = static_cast<std::uint32_t>(blocks.size()),
           .changes = [this, &blocks](std::uint32_t block) { return changes_of(blocks[block]); },
           .perform =
-              [this, &blocks](std::uint32_t block) {
+              [this, &blocks](std::uint32_t block, UpdateJournal& journal) {
                 const RangeUpdate& update = *update_of_[blocks[block].parameter];
                 optim::UpdateRange piece = update.piece;
-                piece.begin = blocks[block].begin;
+                const std::size_t done = journal.begin() / size_of(piece.dtype);
+                piece.begin = blocks[block].begin + static_cast<std::int64_t>(done);
                 piece.end = blocks[block].end;
-                update.update(optimizer_.options(), update.step, piece);
+                optim::journaled_update_of(optimizer_.options(), piece.dtype)(
+                    optimizer_.options(), update.step, piece, journal);
               }};
 }
 

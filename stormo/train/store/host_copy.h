@@ -58,6 +58,7 @@ class HostCopy {
   double gradient_squares(std::span<const RangeGradient> gradients) const;
 
  private:
+  /// A lane's part of a parameter.
   struct Block {
     std::size_t parameter = 0;
     std::int64_t begin = 0, end = 0;  // elements
@@ -77,7 +78,7 @@ class HostCopy {
   std::size_t own_lane(int lane) const;
   optim::UpdateLane lane(std::size_t index) const;
   optim::UpdateLane::Work work_on(std::size_t lane) const;
-  optim::UpdateLane::Changes changes_of(const Block& block) const;
+  optim::UpdateJournal::Changes changes_of(const Block& block) const;
   void do_lane(std::size_t index, std::uint32_t before);
   Status end_lane(std::size_t index, const std::function<void(const std::string&)>& say);
 
@@ -88,7 +89,6 @@ class HostCopy {
   std::vector<transport::ProcessName> processes_;  // by rank
   int lanes_of_rank_ = 1;
   std::vector<std::vector<Block>> blocks_;  // by lane: those of rank 0, then of rank 1 ...
-  std::size_t saved_bytes_ = 0;             // by a lane, at most
   std::uint64_t number_ = 0;                // of the last update in this group
   std::vector<RangeUpdate> updates_;
   std::vector<const RangeUpdate*> update_of_;  // by parameter; null: it has no gradient
