@@ -68,6 +68,9 @@ inline const std::vector<Way>& ways() {
          kNever,
          Policy::kAsync},
         {"averaging", {.kind = kParameterAveraging, .period = 1}, kIfLinear},
+        {"averaging_of_2_ranks",
+         {.kind = kParameterAveraging, .worker_ranks = 2, .period = 1},
+         kIfLinear},
     };
     for (const parallel::StrategyRow& row : parallel::strategy_rows()) {
       if (row.distribute == nullptr) continue;

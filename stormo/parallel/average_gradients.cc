@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/plan/project.h>
+
 namespace stormo::parallel {
 namespace {
 
@@ -63,6 +65,15 @@ void average_gradients(plan::StepPlan& plan, const std::string& axis) {
   }
   if (averages) return;
   insert_where_complete(plan, {.kind = plan::ActionKind::kAllReduce, .axes = {axis}});
+}
+
+void average_in_worker(plan::StepPlan& plan) {
+  const auto adds = [](const plan::Action& a) { return row_of(a.kind).adds_gradients; };
+  const auto behind = std::find_if(plan.actions.rbegin(), plan.actions.rend(), adds).base();
+  plan.actions.insert(behind, {{.kind = plan::ActionKind::kSumWeights},
+                               {.kind = plan::ActionKind::kAllReduce,
+                                .range = all_parameters(plan.model),
+                                .axes = {plan::kWorkerAxis}}});
 }
 
 }  // namespace stormo::parallel

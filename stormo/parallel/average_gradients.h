@@ -14,4 +14,8 @@ void insert_where_complete(plan::StepPlan& plan, const plan::Action& action);
 /// the averages over other axes that there are. O(actions * segments).
 void average_gradients(plan::StepPlan& plan, const std::string& axis);
 
+/// Averages all gradients over the ranks of a worker, the axis plan::kWorkerAxis, behind the last
+/// backward. O(actions).
+void average_in_worker(plan::StepPlan& plan);
+
 }  // namespace stormo::parallel

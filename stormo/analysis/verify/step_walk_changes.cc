@@ -237,8 +237,10 @@ Status StepWalk::change_diverged(const Action& a) {
   }
   return each(a, [&](Parameter& p) {
     for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
-      const bool named = std::ranges::count(a.axes, plan_.mesh.axes[axis].name) > 0;
-      if (named == p.is_own(axis) || !(named || averages)) continue;
+      const std::string& name = plan_.mesh.axes[axis].name;
+      const bool named = std::ranges::count(a.axes, name) > 0;
+      const bool counts = p.is_own(axis) || (averages && !remote_ && name == plan::kWorkerAxis);
+      if (named == counts || !(named || averages)) continue;
       return bad(placed(p, "weights", (*p.at_rest)[axis], axis), " between steps");
     }
     if (exchanges) {  // a gradient is of the values that the exchange takes

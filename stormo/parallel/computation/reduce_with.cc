@@ -20,7 +20,11 @@ void set_form(plan::Action& action, const ReductionForm& form) {
 Pass reduce_with(ReductionForm form) {
   return [form = std::move(form)](const plan::StepPlan& in) -> Result<plan::StepPlan> {
     plan::StepPlan out = in;
-    for (plan::Action& a : out.actions) set_form(a, form);
+    for (plan::Action& a : out.actions) {
+      const bool in_replica =
+          is_diverged(in) && places(a, plan::Value::kGradients, plan::Placement::kReplicate);
+      if (!in_replica) set_form(a, form);
+    }
     if (out != in) out.strategy += "+reduce_with";
     return out;
   };

@@ -6,10 +6,11 @@
 // update that is linear in the gradient (SGD, also with momentum) it is synchronous training; Adam
 // is not linear. The optimizer's state may stay with each rank: then an all-reduce is of the
 // parameters alone. A replica may be cut into stages and slices: then each rank has an average with
-// the ranks that have the same part of the others. Papers: R. McDonald et al., "Distributed
-// training strategies for the structured perceptron", NAACL 2010; S. Stich, "Local SGD converges
-// fast and communicates little", ICLR 2019; H. McMahan et al., "Communication-efficient learning of
-// deep networks from decentralized data", AISTATS 2017 (the weights of the average).
+// the ranks that have the same part of the others. Or it is a worker of several ranks, which
+// average their gradients in every step. Papers: R. McDonald et al., "Distributed training
+// strategies for the structured perceptron", NAACL 2010; S. Stich, "Local SGD converges fast and
+// communicates little", ICLR 2019; H. McMahan et al., "Communication-efficient learning of deep
+// networks from decentralized data", AISTATS 2017 (the weights of the average).
 #include <stormo/parallel/replicas/parameter_averaging.h>
 
 #include <algorithm>
@@ -26,13 +27,15 @@ namespace {
 using plan::Action;
 using plan::Placement;
 
-/// Replicas may be cut, but not share gradients, samples or batches.
+/// Replicas may be cut, or be workers of several ranks.
 Status check(const plan::StepPlan& in) {
-  const std::vector<std::string> others = data_axes(in.mesh);
+  std::vector<std::string> others = data_axes(in.mesh);
+  std::erase(others, plan::kWorkerAxis);
   if (!others.empty()) {
     return Status(Code::kBadPlan, "parameter_averaging: the mesh has an axis '" + others.front() +
-                                      "', but replicas are cut into stages and slices only; apply "
-                                      "it once, behind pipeline and tensor_parallel");
+                                      "', but replicas are cut into stages and slices only, or "
+                                      "workers of several ranks; apply it once, behind pipeline, "
+                                      "tensor_parallel and worker_ranks");
   }
   if (longest_delay(in) == 0) return {};
   return Status(
@@ -63,9 +66,10 @@ Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period, 
   }
   agree->every = period;
   const auto kind = state ? plan::ActionKind::kAverage : plan::ActionKind::kAverageParameters;
+  std::vector<std::string> axes = {kReplicaAxis};
+  if (in.mesh.find(plan::kWorkerAxis) >= 0) axes.emplace_back(plan::kWorkerAxis);
   out.actions.insert(
-      agree,
-      {.kind = kind, .range = all_parameters(in.model), .axes = {kReplicaAxis}, .every = period});
+      agree, {.kind = kind, .range = all_parameters(in.model), .axes = axes, .every = period});
   return out;
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include <stormo/parallel/average_gradients.h>
 #include <stormo/parallel/axes.h>
 #include <stormo/plan/project.h>
 
@@ -66,16 +67,6 @@ Status check(const plan::StepPlan& in, int workers, const ExchangePeriods& every
   }
   if (model_axes(in.mesh).empty()) return check_no_axes(in, "parameter_server");
   return check_parts(in, every, ranks);
-}
-
-/// What the ranks of a worker do together: behind the last backward they average their gradients.
-void average_in_worker(plan::StepPlan& p) {
-  const auto adds = [](const Action& a) { return row_of(a.kind).adds_gradients; };
-  const auto behind = std::find_if(p.actions.rbegin(), p.actions.rend(), adds).base();
-  p.actions.insert(behind, {{.kind = ActionKind::kSumWeights},
-                            {.kind = ActionKind::kAllReduce,
-                             .range = all_parameters(p.model),
-                             .axes = {plan::kWorkerAxis}}});
 }
 
 Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const ExchangePeriods& every,

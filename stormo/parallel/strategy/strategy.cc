@@ -34,9 +34,12 @@ Status check_keys(const Strategy& s, const StrategyRow& row) {
   const Strategy without;
   const auto refused = [&](std::string_view key, bool given) { return given && !row.has_key(key); };
   if (refused("worker_ranks", s.worker_ranks != without.worker_ranks)) {
-    return refuse(s,
-                  "has no workers of several ranks; leave out worker_ranks, or use "
-                  "'parameter_server'");
+    std::string others;
+    for (const std::string_view name : strategies_with("worker_ranks")) {
+      others += (others.empty() ? "'" : ", '") + std::string(name) + "'";
+    }
+    return refuse(
+        s, "has no workers of several ranks; leave out worker_ranks, or use one of " + others);
   }
   if (refused("labels", s.labels != without.labels) ||
       refused("column_counts", s.column_counts != without.column_counts)) {

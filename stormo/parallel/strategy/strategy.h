@@ -39,7 +39,8 @@ struct Strategy {
   int stage = 3;        ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
   bool hybrid = false;  ///< kFsdp: shard inside hosts, replicate across them
   ExchangePeriods exchange_periods = {};  ///< kParameterServer: how often workers pull and push
-  int worker_ranks = 1;  ///< kParameterServer: neighbouring ranks that are one worker
+  /// kParameterServer, kParameterAveraging: neighbouring ranks that are one worker
+  int worker_ranks = 1;
   /// kParameterAveraging, kGossip, kElasticAveraging, servers that average: steps from one to the
   /// next; of kGossip from one average of all ranks.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.

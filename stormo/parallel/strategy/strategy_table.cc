@@ -16,6 +16,7 @@
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
 #include <stormo/parallel/replicas/streaming.h>
+#include <stormo/parallel/replicas/worker_ranks.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
@@ -66,7 +67,8 @@ void shard(Passes& passes, const Strategy& s, const Job& job, int copies) {
 }
 
 void average(Passes& passes, const Strategy& s, const Job&, int copies) {
-  passes.push_back(parameter_averaging(copies, s.period, averages_state(s)));
+  if (s.worker_ranks > 1) passes.push_back(worker_ranks(s.worker_ranks));
+  passes.push_back(parameter_averaging(copies / s.worker_ranks, s.period, averages_state(s)));
   if (s.outer.kind != OuterOptimizer::Kind::kNone) passes.push_back(outer_update());
   if (streams(s.streaming)) passes.push_back(streaming(s.streaming));
 }
@@ -110,6 +112,7 @@ Status check_shards(const Strategy& s, const Job& job) {
   return refuse(s, "needs as many ranks on one host as on the others; or leave out hybrid");
 }
 
+/// Workers of several ranks.
 Status check_workers(const Strategy& s, const Job& job) {
   if (s.worker_ranks < 1 || s.worker_ranks > plan::kMaxRanks) {
     return refuse(s, "has workers of at least 1 rank, not " + std::to_string(s.worker_ranks));
@@ -119,6 +122,9 @@ Status check_workers(const Strategy& s, const Job& job) {
                        "and " + std::to_string(job.ranks()) +
                        " ranks are no multiple of that; start others, or change worker_ranks");
 }
+
+constexpr const char* kOneRankForAPart =
+    "has a rank for each part of a worker: leave out worker_ranks, or pipeline and tensor";
 
 Status check_columns(const Strategy& s, const Job& job) {
   if (job.step.bucket_bytes == 0) return {};
@@ -132,6 +138,7 @@ Status check_averages(const Strategy& s, const Job& job) {
   Requirements require;
   const std::string wrong = wrong_with(s.outer);
   require(wrong.empty(), wrong);
+  STORMO_RETURN_IF_ERROR(check_workers(s, job));
   const std::string uneven = s.period < 1 ? "" : wrong_with(s.streaming, s.period);
   require(uneven.empty(), uneven);
   require(has_outer || !is_streamed,
@@ -140,6 +147,7 @@ Status check_averages(const Strategy& s, const Job& job) {
   require(has_outer || !is_coded,
           "sends parameters, which a codec would change, without an outer optimizer: leave out "
           "compression, or choose outer=nesterov");
+  require(s.worker_ranks == 1 || ranks_of_replica(s) == 1, kOneRankForAPart);
   require(!averages_state(s) || !(is_streamed || is_coded) || !has_outer,
           "averages the optimizer's state with all parameters at once, as it is: leave out "
           "average_state");
@@ -158,6 +166,7 @@ Status check_gossip(const Strategy& s, const Job& job) {
           "tracks gradients as they are: leave out train.clip_norm or gradient_tracking");
   require(!s.gradient_tracking || !job.sparse,
           "tracks dense gradients: leave out gradient_tracking, or what makes them sparse");
+  STORMO_RETURN_IF_ERROR(check_workers(s, job));
   const std::int64_t replica = ranks_of_replica(s);
   if (replica > 0 && job.ranks() % replica == 0) {
     const auto copies = static_cast<int>(job.ranks() / replica);
@@ -214,8 +223,7 @@ Status check_served_parts(const Strategy& s, const Job& job) {
   Requirements require;
   require(s.context == 1,
           "cuts workers into stages and slices only: leave out context, or use 'ddp'");
-  require(s.worker_ranks == 1,
-          "has a rank for each part of a worker: leave out worker_ranks, or pipeline and tensor");
+  require(s.worker_ranks == 1, kOneRankForAPart);
   require(s.tensor == 1 || !job.step.trust_ratios,
           "has servers with slices, which do not know the norms of whole parameters: leave out "
           "tensor, or take an optimizer other than lars and lamb");
@@ -305,8 +313,8 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kParameterAveraging,
        .name = "parameter_averaging",
        .ranks = "on any hosts",
-       .keys = "period warmup_steps max_distance outer outer_lr outer_momentum average_state "
-               "fragments delay mixing compression density",
+       .keys = "worker_ranks period warmup_steps max_distance outer outer_lr "
+               "outer_momentum average_state fragments delay mixing compression density",
        .trains_as_one = false,
        .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
        .check = check_averages,

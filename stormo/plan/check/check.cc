@@ -45,7 +45,7 @@ Status check_cuts(const std::string& axis, const std::array<Placement, 3>& state
 }
 
 /// Servers have trainable parameters and their state. Their workers are the first axis, and ranks
-/// of a worker.
+/// of a worker, which other replicas that train by themselves have, too.
 Status check_remote(const StepPlan& p, std::size_t i) {
   const std::string& axis = p.mesh.axes[i].name;
   const bool remote = p.parameters[i] == Placement::kRemote;
@@ -63,10 +63,14 @@ Status check_remote(const StepPlan& p, std::size_t i) {
     return bad("state parameters: remote over ", axis,
                ", but the mesh has other axes; the workers are its only one");
   }
+  if (!several) return {};
+  using enum Placement;
+  const std::array<std::vector<Placement>, 3> known = {
+      {{kRemote, kRemote}, {kDiverged, kReplicate}, {kReplicate}}};
   const bool is_last = p.mesh.axes.back().name == kWorkerAxis;
-  if (!several || (is_last && p.parameters == std::vector(2, Placement::kRemote))) return {};
-  return bad("state parameters: not remote over the axis of workers and then '", kWorkerAxis,
-             "', whose ranks are a worker of servers");
+  if (is_last && std::ranges::count(known, p.parameters) > 0) return {};
+  return bad("state parameters: over the axis of workers and then '", kWorkerAxis,
+             "', whose ranks are one, neither remote, nor diverged and then replicated");
 }
 
 /// Each parameter is updated by one owner, or each rank has its own.

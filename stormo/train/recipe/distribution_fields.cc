@@ -145,7 +145,8 @@ std::vector<RecipeField> server_fields() {
 std::vector<RecipeField> period_fields() {
   return {
       {"strategy.worker_ranks",
-       "parameter_server: neighbouring ranks that are one worker, and average their gradients",
+       "parameter_server, parameter_averaging: neighbouring ranks that are one worker, and average "
+       "their gradients",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.worker_ranks; }, 1, plan::kMaxRanks},
       {"strategy.fetch_every",
        "parameter_server, async or n_softsync: steps between pulls (Downpour)",

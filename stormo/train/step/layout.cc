@@ -43,6 +43,8 @@ const char* word_of(const Change& reduction) {
 /// Whether the store of a layout does this with parameters and gradients.
 bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
   const bool sums_weights = row.makes.has(Value::kWeights);
+  const bool in_worker =
+      worker_part(made.plan.mesh, 0).parts > 1 && (sums_weights || row.is(kAveraged));
   switch (layout) {
     case Layout::kReplicated: return sums_weights || row.is(kAveraged);
     case Layout::kHostShared:
@@ -52,15 +54,12 @@ bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
       return row.scope == plan::Scope::kRanks && !row.barrier &&
              !row.takes_from(Placement::kDiverged);
     case Layout::kAveraged:
-      return row.outer_updates() || row.mixes() ||
+      return row.outer_updates() || row.mixes() || in_worker ||
              (row.scope == plan::Scope::kRanks && row.takes_from(Placement::kDiverged));
     case Layout::kElastic: return row.places(Value::kParameters, Placement::kRemote);
-    case Layout::kServed: {
-      const bool has_ranks = worker_part(made.plan.mesh, 0).parts > 1;
-      return row.takes_from(Placement::kRemote) ||
-             row.places(Value::kGradients, Placement::kRemote) ||
-             (has_ranks && (sums_weights || row.is(kAveraged)));
-    }
+    case Layout::kServed:
+      return row.takes_from(Placement::kRemote) || in_worker ||
+             row.places(Value::kGradients, Placement::kRemote);
     case Layout::kServerAveraged: return row.takes_from(Placement::kRemote) || row.averages();
   }
   return false;
@@ -162,6 +161,8 @@ bool is_of_one_average(const StepPlan& plan, const Action& update) {
   });
 }
 
+constexpr const char* kInWorker = "the ranks of a worker average when backward is over";
+
 /// Why a layout without shards cannot do an action that it takes; empty: it can.
 std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const MadeFor& made) {
   const ActionRow& row = row_of(a.kind);
@@ -180,6 +181,7 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
       }
       return unless(all || sums_weights, "one copy per host is updated as a whole");
     case Layout::kAveraged: {
+      if (averages || sums_weights) return unless(!a.asynchronous, kInWorker);
       if (row.outer_updates()) {
         return unless(!streams_averages(plan) || is_of_one_average(plan, a),
                       "averages that travel beside the parameters are taken one by one");
@@ -193,9 +195,7 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
       return unless(updates || all, "all parameters exchange with the centre at once");
     case Layout::kServed:
       if (updates) return unless(all, "a worker updates all of its copy at once");
-      if (averages || sums_weights) {
-        return unless(!a.asynchronous, "the ranks of a worker average when backward is over");
-      }
+      if (averages || sums_weights) return unless(!a.asynchronous, kInWorker);
       if (a.asynchronous && made.worker_copies) {
         return "a worker with copies of its own exchanges at once";
       }

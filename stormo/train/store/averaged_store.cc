@@ -41,6 +41,11 @@ AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOpti
       optimizer_(std::move(optimizer)),
       state_(*optimizer_, counts),
       mixer_(state_, *optimizer_) {
+  if (worker_part(groups.mesh(), 0).parts > 1) {
+    comm::Communicator& ranks = *groups.over({plan::kWorkerAxis}).take_or_throw();
+    worker_ = std::make_unique<GradientReducer>(ranks, optimizer_->parameters());
+    worker_->on_done([this](const plan::Action& a) { done(a); });
+  }
   if (outer.kind == parallel::OuterOptimizer::Kind::kNone) return;
   outer_.emplace(outer, *optimizer_);
   streamed_.emplace(state_, *outer_);
@@ -50,6 +55,7 @@ void AveragedStore::set_plan(const plan::StepPlan& plan) {
   const auto slots = static_cast<int>(optim::slot_names(optimizer_->options()).size());
   requests_ = analysis::PlanRequests(plan, {.averaged_slots = slots});
   plan_ = plan;
+  if (worker_) worker_->set_plan(plan);
   squares_of_.clear();
   sent_with_state_.clear();
   const plan::StepPlan saved = with_all_state(plan);
@@ -74,11 +80,39 @@ Status AveragedStore::update(const ParameterRange& range, const StepRate& rate) 
 Status AveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
   const plan::ActionRow& row = row_of(action.kind);
+  if (row.makes.has(plan::Value::kWeights) ||
+      row.places(plan::Value::kGradients, plan::Placement::kReplicate)) {
+    return average_in_worker(action, weight);
+  }
   STORMO_RETURN_IF_ERROR(row.outer_updates() ? outer_update(action)
-                         : row.averages()    ? average(action, weight)
-                                             : mix(action));
+                         : row.averages() ? average(action, weight_of_replica(action.range, weight))
+                                          : mix(action));
   done(action);
   return {};
+}
+
+// Where no rank has samples there is nothing to average.
+Status AveragedStore::average_in_worker(const plan::Action& action, double weight) {
+  worker_->set_weight(weight);
+  const bool counts = makes(action, plan::Value::kWeights);
+  if (!counts && worker_->total_weight() == 0) {
+    done(action);
+    return {};
+  }
+  STORMO_RETURN_IF_ERROR(worker_->perform(action));
+  if (counts) worker_samples_ += worker_->total_weight();
+  return {};
+}
+
+double AveragedStore::weight_of_replica(const plan::Range& range, double weight) {
+  if (!worker_) return weight;
+  double& before = samples_at_average_[{range.first, range.last}];
+  return worker_samples_ - std::exchange(before, worker_samples_);
+}
+
+void AveragedStore::zero_grad() {
+  if (worker_) worker_->next_pass();
+  ParameterStore::zero_grad();
 }
 
 // Where all ranks meet, an average comes before the one under way has its outer update.

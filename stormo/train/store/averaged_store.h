@@ -12,6 +12,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/reduction/gradient_reducer.h>
 #include <stormo/train/store/averaged_state.h>
 #include <stormo/train/store/mixer.h>
 #include <stormo/train/store/outer_state.h>
@@ -27,6 +28,9 @@ namespace stormo::train {
 /// where a rank had no samples in some step. One all-reduce for the weights and for each slot of
 /// the optimizer, of each dtype; the memory for it is as large as the parameters. Where replicas
 /// are cut, they are those of this rank's part, which other replicas have too.
+///
+/// Where the mesh has plan::kWorkerAxis a replica is the ranks of that axis, which average their
+/// gradients, and n_r are the samples of all of them.
 ///
 /// kAverageParameters leaves the optimizer's state and its steps to each rank, until share_state().
 /// It may be of some parameters. kOuterUpdate is that of an OuterState; those of averages that are
@@ -44,6 +48,7 @@ class AveragedStore final : public ParameterStore {
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override;
+  void zero_grad() override;
   Status share_state() override;
   TensorMap residuals() const override { return streamed_ ? streamed_->residuals() : TensorMap(); }
   void keep_residuals(TensorMap kept) override {
@@ -52,6 +57,10 @@ class AveragedStore final : public ParameterStore {
   Optimizer& optimizer() override { return *optimizer_; }
 
  private:
+  Status average_in_worker(const plan::Action& action, double weight);
+  /// Of an average: the samples of the whole replica since the last one of this range, of which
+  /// `weight` are this rank's.
+  double weight_of_replica(const plan::Range& range, double weight);
   Status average(const plan::Action& action, double weight);
   Status average_now(comm::Communicator& ranks, const plan::Action& action, double weight);
   Status outer_update(const plan::Action& action);
@@ -69,6 +78,9 @@ class AveragedStore final : public ParameterStore {
 
   const AxisGroups& groups_;
   std::unique_ptr<FusedOptimizer> optimizer_;
+  std::unique_ptr<GradientReducer> worker_;  // null: a replica is one rank, or is cut
+  double worker_samples_ = 0;                // of all steps
+  std::map<std::pair<int, int>, double> samples_at_average_;  // of a range, as they were
   AveragedState state_;
   Mixer mixer_;
   std::optional<OuterState> outer_;           // nothing: there is no outer optimizer

@@ -75,8 +75,8 @@ TEST(WorkerRanks, VerifyNamesWhatTheyLack) {
       {"action 6 (all_reduce 0-1 over dp,worker: a .. b): " + other, over(6, {"dp", "worker"})},
       {"state parameters: remote over dp, " + axes,
        [](StepPlan& p) { p.mesh.axes[1].name = "shard"; }},
-      {"state parameters: not remote over the axis of workers and then 'worker', whose ranks are a "
-       "worker of servers",
+      {"state parameters: over the axis of workers and then 'worker', whose ranks are one, neither "
+       "remote, nor diverged and then replicated",
        [](StepPlan& p) { p.parameters[1] = p.optimizer_state[1] = Placement::kReplicate; }}};
   for (const Case& c : cases) {
     StepPlan p = workers_of_two();

@@ -1,16 +1,22 @@
-// The pass parameter_server where a worker is several ranks: with parts of its batch, or stages.
+// Workers of several ranks, with parts of a batch, or stages: the passes parameter_server,
+// worker_ranks.
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stormo/analysis/verify/step_verify.h>
 #include <stormo/parallel/computation/gradient_scale.h>
 #include <stormo/parallel/computation/micro_batches.h>
+#include <stormo/parallel/computation/reduce_with.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline.h>
+#include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/worker_ranks.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/project.h>
@@ -68,25 +74,63 @@ TEST(WorkerRanks, MayTrainCopiesBetweenPullsAndPushes) {
                           "push 0-3 over dp every 2", "agree"));
 }
 
-TEST(WorkerRanks, DivideTheRanksOfServersOnly) {
-  const auto message = [](const Strategy& strategy, int ranks) {
-    const auto p = plan_for(strategy, shape(), {.ranks_per_host = {ranks}});
+// Between averages they train one copy, as replicas of ddp do.
+TEST(WorkerRanks, AverageTheirGradientsAndThenTheirParameters) {
+  const auto p =
+      compose(one_device(shape()), micro_batches(2), worker_ranks(2), parameter_averaging(3, 4));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(to_text(p->mesh), "mesh v1 dp=3 worker=2\n");
+  using enum plan::Placement;
+  EXPECT_EQ(p->parameters, (std::vector{kDiverged, kReplicate}));
+  EXPECT_EQ(p->optimizer_state, p->parameters);
+  EXPECT_THAT(all_actions(*p),
+              ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "forward 0-1 batch 1",
+                          "loss batch 1", "backward 0-1 batch 1", "sum_weights",
+                          "all_reduce 0-3 over worker", "update 0-3",
+                          "average 0-3 over dp,worker every 4", "agree every 4"));
+  StepPlan alone = *p;
+  std::erase_if(alone.actions, [](const auto& a) { return a.kind == ActionKind::kAllReduce; });
+  EXPECT_THAT(analysis::verify(alone).message(), HasSubstr("weights"));
+  std::erase_if(alone.actions, [](const auto& a) { return a.kind == ActionKind::kSumWeights; });
+  EXPECT_THAT(analysis::verify(alone).message(), HasSubstr("diverged over worker"));
+  StepPlan some = *p;  // copies of a worker would be added up in different orders
+  std::ranges::find(some.actions, ActionKind::kAverage, &plan::Action::kind)->axes.pop_back();
+  EXPECT_THAT(analysis::verify(some).message(), HasSubstr("are replicate over worker between steps"));
+  EXPECT_EQ(worker_ranks(1)(one_device(shape())).status().message(),
+            "worker_ranks: 1 ranks; give at least 2");
+  EXPECT_THAT(worker_ranks(2)(*p).status().message(), HasSubstr("the mesh has axes already"));
+  // a codec is of what replicas send to each other
+  const auto coded = compose(*p, reduce_with({.codec = Codec::kBFloat16}));
+  ASSERT_TRUE(coded.ok()) << coded.status().to_string();
+  for (const plan::Action& a : coded->actions) EXPECT_EQ(a.codec, Codec::kNone);
+}
+
+TEST(WorkerRanks, DivideTheRanksOfSomeStrategies) {
+  const auto message = [](const Strategy& strategy, std::vector<int> ranks) {
+    const auto p = plan_for(strategy, shape(), {.ranks_per_host = std::move(ranks)});
     return p.ok() ? to_text(p->mesh) : p.status().message();
   };
-  Strategy s{.kind = Strategy::Kind::kParameterServer, .worker_ranks = 2};
-  EXPECT_EQ(message(s, 6), "mesh v1 dp=3 worker=2\n");
-  EXPECT_EQ(message(s, 3),
-            "strategy 'parameter_server' has workers of 2 ranks (worker_ranks), and 3 ranks are no "
-            "multiple of that; start others, or change worker_ranks");
-  s.worker_ranks = 0;
-  EXPECT_THAT(message(s, 3), HasSubstr("at least 1 rank, not 0"));
-  for (const auto kind : {Strategy::Kind::kDdp, Strategy::Kind::kElasticAveraging}) {
-    EXPECT_THAT(message({.kind = kind, .worker_ranks = 2}, 2),
-                HasSubstr("has no workers of several ranks; leave out worker_ranks, or use "
-                          "'parameter_server'"));
+  using enum Strategy::Kind;
+  for (const auto kind : {kParameterServer, kParameterAveraging}) {
+    Strategy s{.kind = kind, .worker_ranks = 2};
+    EXPECT_EQ(message(s, {6}), "mesh v1 dp=3 worker=2\n");
+    EXPECT_THAT(message(s, {3}), HasSubstr("' has workers of 2 ranks (worker_ranks), and 3 ranks "
+                                           "are no multiple of that; start others, or change "
+                                           "worker_ranks"));
+    s.worker_ranks = 0;
+    EXPECT_THAT(message(s, {3}), HasSubstr("at least 1 rank, not 0"));
+  }
+  for (const auto kind : {kDdp, kGossip, kElasticAveraging}) {
+    EXPECT_THAT(message({.kind = kind, .worker_ranks = 2}, {2}),
+                HasSubstr("has no workers of several ranks; leave out worker_ranks, or use one of "
+                          "'parameter_server', 'parameter_averaging'"));
   }
   EXPECT_EQ(parameter_server(2, {}, 0)(one_device(shape())).status().message(),
             "parameter_server: 0 ranks of a worker; give at least 1");
+  EXPECT_EQ(message({.kind = kParameterAveraging, .worker_ranks = 2}, {3, 1}),
+            "mesh v1 dp=2 worker=2\n");
+  EXPECT_THAT(message({.kind = kParameterAveraging, .worker_ranks = 2, .pipeline = 2}, {8}),
+              HasSubstr("has a rank for each part of a worker"));
 }
 
 // Each stage pulls and pushes what it has of these ranges, and agrees with the others of its
