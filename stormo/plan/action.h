@@ -186,6 +186,9 @@ enum class Over : std::uint8_t { kItsAxes, kDataAxes, kAllAxes };
 /// That ranks compare in a kCommit: hashes of gradients and of states, each twice, and requests to
 /// stop and to change the members.
 inline constexpr int kCommittedNumbers = 6;
+/// That ranks add up beside what they agree on, where their parameters diverge: the squares of
+/// their distances from the average, and the time since the one before.
+inline constexpr int kAveragedNumbers = 2;
 
 /// What ranks add up beside parameters, gradients and activations.
 struct Numbers {

@@ -82,6 +82,9 @@ struct AveragingOptions {
   /// consensus distance at an average, sqrt(mean over ranks of |w_r - mean w|^2), stays near or
   /// below this.
   double max_distance = 0;
+  /// > 0: likewise, so that averages come about so many seconds after each other.
+  double period_seconds = 0;
+  bool adapts() const { return max_distance > 0 || period_seconds > 0; }
 };
 
 /// For Strategy::Kind::kElasticAveraging.

@@ -218,10 +218,10 @@ class Finder {
     out_.back().content = content;
   }
 
-  /// With averages also how far the ranks were from them.
   std::int64_t agreed_numbers() const {
     const bool averages = is_diverged(plan_) && !has_centre(plan_);
-    return sizes_.agreed_numbers + (averages && sizes_.agreed_numbers > 0 ? 1 : 0);
+    const bool more = averages && sizes_.agreed_numbers > 0;
+    return sizes_.agreed_numbers + (more ? plan::kAveragedNumbers : 0);
   }
 
   // The weights first, and with the optimizer's state the steps of each parameter.

@@ -313,7 +313,7 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kParameterAveraging,
        .name = "parameter_averaging",
        .ranks = "on any hosts",
-       .keys = "worker_ranks period warmup_steps max_distance outer outer_lr "
+       .keys = "worker_ranks period warmup_steps max_distance period_seconds outer outer_lr "
                "outer_momentum average_state fragments delay mixing compression density",
        .trains_as_one = false,
        .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",

@@ -96,24 +96,20 @@ std::int64_t RunContext::next_common_step() const {
   return next;
 }
 
-Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine, std::optional<double> squares,
-                           std::span<double> others) {
+Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine, std::span<double> others) {
   int stop = StopSignal::received();
   const bool usr1 = StopSignal::take_usr1();
   if (usr1 && stop == 0 && run.options.on_usr1 == OnUsr1::kSaveAndExit) stop = SIGUSR1;
   const bool save_failed = run.world.rank() == 0 && run.state.save_failed();
   constexpr std::size_t kStops = StopSignal::kSignals.size();
-  std::array<double, kAgreedNumbers + 1> sums{
-      mine.loss_sum, static_cast<double>(mine.samples),
-      usr1 && run.options.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0, save_failed ? 1.0 : 0.0};
+  std::array<double, kAgreedNumbers> sums{mine.loss_sum, static_cast<double>(mine.samples),
+                                          usr1 && run.options.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0,
+                                          save_failed ? 1.0 : 0.0};
   for (std::size_t i = 0; i < kStops; ++i)
     sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
-  sums.back() = squares.value_or(0);
-  const std::size_t count = squares ? sums.size() : kAgreedNumbers;
   const std::string_view algorithm =
       run.setup.plan.logical_shards > 0 ? plan::kFixedTreeAllReduce : "";
-  STORMO_RETURN_IF_ERROR(
-      add_up_together(run.world, std::span<double>(sums).first(count), others, algorithm));
+  STORMO_RETURN_IF_ERROR(add_up_together(run.world, sums, others, algorithm));
   const auto stops = std::span(sums).subspan<4, kStops>();
   const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
   if (run.state.step < run.steps && told != stops.end()) {
@@ -122,8 +118,7 @@ Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine, std::option
   return Agreement{.loss_sum = sums[0],
                    .samples = static_cast<std::int64_t>(sums[1]),
                    .save_now = sums[2] > 0,
-                   .save_failed = sums[3] > 0,
-                   .squares = squares ? sums[kAgreedNumbers] : 0};
+                   .save_failed = sums[3] > 0};
 }
 
 }  // namespace stormo::train

@@ -105,18 +105,16 @@ struct Agreement {
   std::int64_t samples = 0;
   bool save_now = false;     ///< a rank was asked to
   bool save_failed = false;  ///< in the background; rank 0 knows of it
-  double squares = 0;        ///< see ParameterStore::consensus_squares()
 };
 
 /// The numbers that the ranks add up for it: loss, samples, ranks that were asked to save, failed
-/// saves, and for each signal the ranks that received it. With averages there is one more: the
-/// squares of the ranks' distances from them. Now and then there are those of SlowRankReport, too.
+/// saves, and for each signal the ranks that received it. With averages there are those that
+/// AveragingSchedule needs. Now and then there are those of SlowRankReport, too.
 static_assert(kAgreedNumbers == 4 + StopSignal::kSignals.size());
 
 /// Every rank learns the sums over all, and whether any of them was told to stop: then `run` has
-/// the signal, and all stop after the same step. `squares`: those of this rank, with averages.
-/// `others` are added up with them, in place, and are of the same size on all ranks. A collective.
-Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine,
-                           std::optional<double> squares = {}, std::span<double> others = {});
+/// the signal, and all stop after the same step. `others` are added up with them, in place, and are
+/// of the same size on all ranks. A collective.
+Result<Agreement> agree_on(RunContext& run, const StepOutcome& mine, std::span<double> others = {});
 
 }  // namespace stormo::train

@@ -173,6 +173,11 @@ std::vector<RecipeField> period_fields() {
        "parameter_averaging: > 0: the period adapts, at most strategy.period, so that the distance "
        "between the ranks' parameters stays near or below this",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.max_distance; }, 0, 1e30},
+      {"strategy.period_seconds",
+       "parameter_averaging: > 0: the period adapts, at most strategy.period, so that averages "
+       "come "
+       "about so many seconds after each other",
+       [](Recipe& r) -> FieldPlace { return &r.train.averaging.period_seconds; }, 0, 1e9},
       {"strategy.topology",
        "gossip: whom ranks mix parameters with: ring, torus, hypercube, exponential, "
        "one_peer_exponential, complete; edges:0-1,1-2; weights:1/2,1/2;1/2,1/2; or file:PATH",

@@ -72,6 +72,7 @@ constexpr Rule kRules[] = {
     {"strategy.period", OnResume::kNamed},
     {"strategy.weight_stashing", OnResume::kNamed},
     {"strategy.max_distance", OnResume::kNamed},
+    {"strategy.period_seconds", OnResume::kNamed},
     {"strategy.outer", OnResume::kNamed},
     {"strategy.outer_lr", OnResume::kNamed},
     {"strategy.outer_momentum", OnResume::kNamed},

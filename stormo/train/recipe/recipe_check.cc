@@ -213,9 +213,11 @@ class RecipeCheck {
     require(codec.ok(), "strategy.compression", codec.message());
     const Status topology = read_topology(train_.strategy.topology).status();
     require(topology.ok(), "strategy.topology", topology.message());
-    const bool adapts =
-        train_.averaging.max_distance > 0 && parallel::streams(train_.strategy.streaming);
-    require(chosen.ok() || !adapts, "strategy.max_distance", chosen.status().message());
+    const parallel::Streaming& streaming = train_.strategy.streaming;
+    const bool adapts = train_.averaging.adapts() && parallel::streams(streaming);
+    require(chosen.ok() || !adapts,
+            train_.averaging.max_distance > 0 ? "strategy.max_distance" : "strategy.period_seconds",
+            chosen.status().message());
     require(chosen.ok() || !codec.ok() || !topology.ok() || adapts, "strategy.reducer",
             chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;

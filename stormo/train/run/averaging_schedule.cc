@@ -13,16 +13,20 @@ constexpr double kFastest = 2.0;  // growth of the period
 
 AveragingSchedule::AveragingSchedule(const AveragingOptions& options, int period)
     : options_(options), longest_(period) {
-  record_.period = options.max_distance > 0 ? 1 : period;
+  record_.period = options.adapts() ? 1 : period;
 }
 
-void AveragingSchedule::note(double distance, std::int64_t steps) {
+void AveragingSchedule::note(double distance, Duration time, std::int64_t steps) {
   const auto n = static_cast<double>(++record_.averages);
   record_.mean_distance += (distance - record_.mean_distance) / n;
   record_.max_distance = std::max(record_.max_distance, distance);
-  if (options_.max_distance <= 0) return;
-  const double aim = kAim * options_.max_distance;
-  const double factor = distance > 0 ? std::min(aim / distance, kFastest) : kFastest;
+  if (!options_.adapts()) return;
+  double factor = kFastest;
+  const auto keep = [&](double aim, double present) {
+    if (aim > 0 && present > 0) factor = std::min(factor, aim / present);
+  };
+  keep(kAim * options_.max_distance, distance);
+  keep(options_.period_seconds, std::chrono::duration<double>(time).count());
   record_.period =
       static_cast<int>(std::clamp(static_cast<double>(steps) * factor, 1.0, 1.0 * longest_));
 }

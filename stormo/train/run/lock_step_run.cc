@@ -1,7 +1,9 @@
 #include <stormo/train/run/lock_step_run.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <utility>
@@ -21,6 +23,7 @@ Status LockStepRun::prepare() {
     const auto average = std::ranges::find_if(
         plan.actions, [](const plan::Action& a) { return row_of(a.kind).averages(); });
     averaging_ = std::make_unique<AveragingSchedule>(run_.options.averaging, average->every);
+    averaged_at_ = std::chrono::steady_clock::now();
   }
   return CommonRun::prepare();
 }
@@ -35,7 +38,9 @@ Status LockStepRun::train_some(const std::string& section) {
   STORMO_RETURN_IF_ERROR(train_one_step().within(section));
   if (!agrees_) return progress_.show(/*agreed=*/false);
   STORMO_RETURN_IF_ERROR(train_until_equal(section));
-  return meet(section, /*agreed=*/true);
+  STORMO_RETURN_IF_ERROR(meet(section, /*agreed=*/true));
+  averaged_at_ = std::chrono::steady_clock::now();  // an evaluation is no part of a period
+  return {};
 }
 
 // Where ranks agree in other steps than those that make all parameters equal, and then are to stop
@@ -76,8 +81,6 @@ Status LockStepRun::agree(const StepOutcome& mine) {
   agrees_ = true;
   round_.loss_sum += mine.loss_sum;
   round_.samples += mine.samples;
-  std::optional<double> squares;
-  if (averaging_) squares = model_.store().consensus_squares();
   const std::int64_t step = run_.state.step + 1;
   const bool everything = step == run_.next_common_step();
   const std::span<double> shown = progress_.numbers_to_agree();
@@ -85,9 +88,11 @@ Status LockStepRun::agree(const StepOutcome& mine) {
   if (watch_) looks = watch_->look(everything);
   std::vector<double> others(shown.begin(), shown.end());
   others.insert(others.end(), looks.begin(), looks.end());
-  STORMO_ASSIGN_OR_RETURN(agreed_, agree_on(run_, std::exchange(round_, {}), squares, others));
+  if (averaging_) std::ranges::copy(of_average(), std::back_inserter(others));
+  STORMO_ASSIGN_OR_RETURN(agreed_, agree_on(run_, std::exchange(round_, {}), others));
   std::ranges::copy(std::span(others).first(shown.size()), shown.begin());
-  std::ranges::copy(std::span(others).last(looks.size()), looks.begin());
+  std::ranges::copy(std::span(others).subspan(shown.size(), looks.size()), looks.begin());
+  if (averaging_) std::ranges::copy(std::span(others).last(averaged_.size()), averaged_.begin());
   progress_.note_agreed();
   if (watch_) {
     STORMO_RETURN_IF_ERROR(watch_->judge(looks, step));
@@ -99,6 +104,12 @@ Status LockStepRun::agree(const StepOutcome& mine) {
   progress_.note_loss(agreed_.loss_sum, samples, step - agreed_step_);
   run_.end.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   return {};
+}
+
+/// Of this rank: the squares of its distance from the average, and seconds since the one before.
+LockStepRun::OfAverage LockStepRun::of_average() {
+  const Duration time = std::chrono::steady_clock::now() - averaged_at_;
+  return {model_.store().consensus_squares(), std::chrono::duration<double>(time).count()};
 }
 
 Status LockStepRun::end_step(const StepOutcome& mine) {
@@ -127,8 +138,10 @@ Status LockStepRun::note_agreement() {
   const std::int64_t steps = run_.state.step - std::exchange(agreed_step_, run_.state.step);
   if (!averaging_) return {};
   const int before = averaging_->period();
-  const double distance = std::sqrt(agreed_.squares / data_part(run_.setup.plan.mesh, 0).parts);
-  averaging_->note(distance, steps);
+  const auto [squares, seconds] = averaged_;
+  const std::chrono::duration<double> mean(seconds / run_.world.size());
+  averaging_->note(std::sqrt(squares / data_part(run_.setup.plan.mesh, 0).parts),
+                   std::chrono::duration_cast<Duration>(mean), steps);
   const bool ends_warmup = run_.state.step == run_.options.averaging.warmup_steps;
   return averaging_->period() == before && !ends_warmup ? Status() : follow_period();
 }

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include <stormo/base/clock.h>
+#include <stormo/plan/action.h>
 #include <stormo/train/loop/state_watch.h>
 #include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/run/averaging_schedule.h>
@@ -29,11 +32,13 @@ class LockStepRun : public CommonRun {
   void end_unknown_step();
 
  private:
+  using OfAverage = std::array<double, plan::kAveragedNumbers>;
   Status train_some(const std::string& section) override;
   Status train_until_equal(const std::string& section);
   Status note_end() override;
   StepAt next_step() const;
   Status end_step(const StepOutcome& mine);
+  OfAverage of_average();
   Status note_agreement();
   Status follow_period();
   void try_overlap();
@@ -47,6 +52,8 @@ class LockStepRun : public CommonRun {
   bool closed_ = false;           // the last one did
   bool agrees_ = false;           // in this step
   std::int64_t agreed_step_ = 0;  // after which all ranks agreed last
+  TimePoint averaged_at_{};       // likewise, and done what comes then
+  OfAverage averaged_{};          // added up over all ranks
 };
 
 }  // namespace stormo::train

@@ -223,10 +223,10 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
         "deterministic gradients have a reduction of their own; leave out the reducer");
   }
   STORMO_RETURN_IF_ERROR(check_codec(gradients));
-  if (options.averaging.max_distance > 0 && parallel::streams(strategy.streaming)) {
+  if (options.averaging.adapts() && parallel::streams(strategy.streaming)) {
     return invalid_argument(
         "fragments have steps of their own in a period of strategy.period steps: leave out "
-        "max_distance, or fragments and delay");
+        "max_distance and period_seconds, or fragments and delay");
   }
   if (servers_average(options)) {
     strategy.exchange_periods = {

@@ -1,5 +1,6 @@
 // Parameter averaging on ranks that are threads: what it must be equal to, how often it averages,
 // and what is refused.
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -180,23 +181,62 @@ TEST_F(ParameterAveraging, ABoundOnTheDistanceIsKept) {
   EXPECT_GT(bounded.end.averaging->period, 1);
 }
 
+TEST(AveragingSchedule, PeriodFollowsTheTimeOfSteps) {
+  using std::chrono::milliseconds;
+  AveragingSchedule schedule({.period_seconds = 1}, 100);
+  const auto after_steps_of = [&](milliseconds step) {
+    schedule.note(1e9, step * schedule.period(), schedule.period());
+    return schedule.period();
+  };
+  EXPECT_EQ(schedule.period(), 1);
+  EXPECT_EQ(after_steps_of(milliseconds(100)), 2);  // at most doubles
+  EXPECT_EQ(after_steps_of(milliseconds(100)), 4);
+  EXPECT_EQ(after_steps_of(milliseconds(100)), 8);
+  EXPECT_EQ(after_steps_of(milliseconds(100)), 10);
+  EXPECT_EQ(after_steps_of(milliseconds(250)), 4);
+  EXPECT_EQ(after_steps_of(milliseconds(5000)), 1);
+  for (int i = 0; i < 10; ++i) (void)after_steps_of(milliseconds(1));
+  EXPECT_EQ(schedule.period(), 100);
+  // the shorter one counts
+  AveragingSchedule both({.max_distance = 1, .period_seconds = 1}, 100);
+  both.note(0.8 / 2, milliseconds(1), 1);
+  EXPECT_EQ(both.period(), 2);
+  both.note(0.8, milliseconds(1), 2);
+  EXPECT_EQ(both.period(), 2);
+  both.note(0.1, milliseconds(2000), 2);
+  EXPECT_EQ(both.period(), 1);
+}
+
+// Each rank has its own clock, and all have the same period: else they would not meet.
+TEST_F(ParameterAveraging, APeriodInSecondsIsTheSameOnAllRanks) {
+  options.steps = 40;
+  average(16);
+  options.averaging.period_seconds = 1e-6;
+  EXPECT_EQ(run(3).end.averaging->averages, 40);
+  options.averaging.period_seconds = 1e6;
+  const Outcome rare = run(3);
+  EXPECT_EQ(rare.end.averaging->averages, 7);  // after 1, 2, 4, 8, 16, 32 and 40 steps
+  EXPECT_EQ(rare.end.averaging->period, 16);
+}
+
 TEST(AveragingSchedule, PeriodFollowsTheDistanceBetweenOneAndTheLongest) {
+  constexpr Duration kAnyTime = std::chrono::hours(1);
   AveragingSchedule schedule({.max_distance = 1}, 16);
   EXPECT_EQ(schedule.period(), 1);
-  schedule.note(0.1, 1);  // at most doubles
+  schedule.note(0.1, kAnyTime, 1);  // at most doubles
   EXPECT_EQ(schedule.period(), 2);
-  schedule.note(0, 2);
+  schedule.note(0, kAnyTime, 2);
   EXPECT_EQ(schedule.period(), 4);
-  schedule.note(0.5, 4);
+  schedule.note(0.5, kAnyTime, 4);
   EXPECT_EQ(schedule.period(), 6);  // 4 * 0.8 / 0.5
-  schedule.note(2, 6);
+  schedule.note(2, kAnyTime, 6);
   EXPECT_EQ(schedule.period(), 2);
-  schedule.note(100, 2);
+  schedule.note(100, kAnyTime, 2);
   EXPECT_EQ(schedule.period(), 1);
-  for (int i = 0; i < 10; ++i) schedule.note(1e-9, schedule.period());
+  for (int i = 0; i < 10; ++i) schedule.note(1e-9, kAnyTime, schedule.period());
   EXPECT_EQ(schedule.period(), 16);
   AveragingSchedule fixed({}, 16);
-  fixed.note(100, 16);
+  fixed.note(100, kAnyTime, 16);
   EXPECT_EQ(fixed.period(), 16);
 }
 

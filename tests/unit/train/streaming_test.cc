@@ -421,7 +421,7 @@ TEST_F(StreamingRun, EachActionIsDoneInItsSteps) {
 TEST_F(StreamingRun, RefusesAPeriodThatAdapts) {
   options.averaging.max_distance = 1;
   EXPECT_THAT(try_run(2).status().message(),
-              HasSubstr("leave out max_distance, or fragments and delay"));
+              HasSubstr("leave out max_distance and period_seconds, or fragments and delay"));
 }
 
 }  // namespace
