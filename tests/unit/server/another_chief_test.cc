@@ -13,8 +13,6 @@
 namespace stormo::server {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 using testing::HasSubstr;
 using Kind = protocol::PolicyOptions::Kind;
 
@@ -167,34 +165,29 @@ TEST(AnotherChief, MayBeLostToo) {
   for (std::size_t s = 0; s < 3; ++s) EXPECT_TRUE(servers.at(s).outcome().ok());
 }
 
-TEST(AnotherChief, AStoppedChiefIsEndedFirst) {
-  ServersWithBackups servers;
-  WorkerProcess chief = endless_chief(servers.options(0, 2, milliseconds(400)), counting_terms(2));
-  chief.start(0);
-  Worker me = Worker::begin(servers.options(1, 2, milliseconds(400)), counting_terms(2));
-  see_steps(me);
-  chief.send_signal(SIGSTOP);
-  EXPECT_TRUE(comes_true([&] { return me.session->is_chief(); }));
-  EXPECT_EQ(chief.exit_code(), -1) << "killed";
-  EXPECT_TRUE(me.session->finish().ok());
-}
-
-// It cannot be ended, but it finds that all its calls fail.
-TEST(AnotherChief, AStoppedChiefOfAnotherHostGivesUp) {
-  ServersWithBackups servers;
-  WorkerSession::Options far = servers.options(0, 2, milliseconds(400));
+// One of another host cannot be ended, but it finds that all its calls fail.
+TEST(AnotherChief, AStoppedChiefIsEndedFirstOrGivesUp) {
+  ServersWithBackups here, elsewhere;
+  const RunTerms terms = counting_terms(2);
+  WorkerSession::Options far = elsewhere.options(0, 2, kSilence);
   far.share_memory = false;
-  WorkerProcess chief = endless_chief(far, counting_terms(2));
-  chief.start(0);
-  Worker me = Worker::begin(servers.options(1, 2, milliseconds(400)), counting_terms(2));
-  see_steps(me);
-  chief.send_signal(SIGSTOP);
-  EXPECT_TRUE(comes_true([&] { return me.session->is_chief(); }));
-  chief.send_signal(SIGCONT);
-  EXPECT_EQ(chief.exit_code(), 2);
+  WorkerProcess ended = endless_chief(here.options(0, 2, kSilence), terms);
+  WorkerProcess gives_up = endless_chief(far, terms);
+  ended.start(0);
+  gives_up.start(0);
+  Worker of_ended = Worker::begin(here.options(1, 2), terms);
+  Worker of_other = Worker::begin(elsewhere.options(1, 2), terms);
+  for (Worker* me : {&of_ended, &of_other}) see_steps(*me);
+  for (const WorkerProcess* chief : {&ended, &gives_up}) chief->send_signal(SIGSTOP);
+  for (const Worker* me : {&of_ended, &of_other}) {
+    EXPECT_TRUE(comes_true([&] { return me->session->is_chief(); }));
+  }
+  EXPECT_EQ(ended.exit_code(), -1) << "killed";
+  gives_up.send_signal(SIGCONT);
+  EXPECT_EQ(gives_up.exit_code(), 2);
   std::uint64_t sequence = 0;
-  step(me, sequence);
-  EXPECT_TRUE(me.session->finish().ok());
+  step(of_other, sequence);
+  for (const Worker* me : {&of_ended, &of_other}) EXPECT_TRUE(me->session->finish().ok());
 }
 
 TEST(AnotherChief, ANewProcessOfTheFirstOneIsAWorkerAsOthers) {

@@ -20,7 +20,6 @@ namespace stormo::server {
 namespace {
 
 using protocol::PushAction;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 using Kind = protocol::PolicyOptions::Kind;
@@ -98,7 +97,7 @@ TEST_P(KilledServer, CostsNothingThatWasAcknowledged) {
   do_steps(chief, kSteps, account);
   killer.join();
   for (std::thread& other : others) other.join();
-  EXPECT_LT(account.longest_ns, Duration(seconds(2)).count());
+  EXPECT_LT(account.longest_ns, Duration(seconds(30)).count());
   RecordProperty("longest_ms", static_cast<int>(account.longest_ns / 1'000'000));
   EXPECT_EQ(account.tasks.size(), kWorkers * kSteps);
   for (std::size_t s = 0; s < count; ++s) {
@@ -157,7 +156,7 @@ TEST_P(Copies, AreEqualToTheBit) {
   std::vector<double> gradient(static_cast<std::size_t>(kShardElements));
   const auto step = [&](Worker& me, std::uint64_t sequence) {
     for (const auto& shard : me.shards) {
-      (void)shard->read(Deadline::after(seconds(10))).take_or_throw();
+      (void)shard->read(Deadline::after(kLong)).take_or_throw();
       for (double& g : gradient) g = rng.uniform() - 0.3;
       const std::vector<PushedPiece> pieces(shard->pieces().size(), {.array = gradient.data()});
       (void)shard->push({.pieces = pieces, .lr = 0.1, .gradient_scale = 0.7, .sequence = sequence})
@@ -211,32 +210,34 @@ TEST(BackupServers, AnExchangeIsMadeOnceWhenTheServerIsKilled) {
 
 // The one that was stopped finds, when it goes on, that another one has taken its place.
 TEST(BackupServers, AServerThatWasStoppedEndsAndTheOtherGoesOn) {
-  for (const std::size_t victim : {std::size_t{0}, std::size_t{1}}) {
-    ServersWithBackups servers(2);
+  ServersWithBackups runs[2];
+  side_by_side(2, [&](std::size_t victim) {
+    ServersWithBackups& servers = runs[victim];
     Account account;
     const RunTerms terms = counting_terms(2, Kind::kAsync, 2);
     std::thread other([&] {
-      Worker me = Worker::begin(servers.options(1, 2, milliseconds(400)), terms);
-      do_steps(me, 60, account);
+      Worker me = Worker::begin(servers.options(1, 2), terms);
+      do_steps(me, 100, account);
       EXPECT_TRUE(me.session->finish().ok());
     });
-    Worker chief = Worker::begin(servers.options(0, 2, milliseconds(400)), terms);
+    // its limit is that of the servers for each other, too
+    Worker chief = Worker::begin(servers.options(0, 2, kSilence), terms);
     std::thread stops([&] {
       EXPECT_TRUE(comes_true([&] { return account.steps >= 30; }));
       servers.at(victim).send_signal(SIGSTOP);
     });
-    do_steps(chief, 60, account);
+    do_steps(chief, 100, account);
     stops.join();
     other.join();
-    EXPECT_LT(account.longest_ns, Duration(seconds(2)).count());
+    EXPECT_LT(account.longest_ns, Duration(seconds(30)).count());
     servers.at(victim).send_signal(SIGCONT);
     const Status ended = servers.at(victim).outcome();
     EXPECT_EQ(ended.code(), Code::kPeerLost);
     EXPECT_THAT(ended.message(), HasSubstr("another server took its shards over"));
-    for (std::size_t s = 0; s < 2; ++s) EXPECT_EQ(chief.value(s), -120);
+    for (std::size_t s = 0; s < 2; ++s) EXPECT_EQ(chief.value(s), -200);
     EXPECT_TRUE(chief.session->finish().ok());
     EXPECT_TRUE(servers.at(1 - victim).outcome().ok());
-  }
+  });
 }
 
 TEST(BackupServers, ASecondLossEndsTheRun) {
@@ -248,7 +249,7 @@ TEST(BackupServers, ASecondLossEndsTheRun) {
     servers.at(victim).send_signal(SIGKILL);
   }
   for (std::size_t s = 0; s < 2; ++s) {
-    const Status lost = chief.shards[s]->read(Deadline::after(seconds(10))).status();
+    const Status lost = chief.shards[s]->read(Deadline::after(kLong)).status();
     EXPECT_EQ(lost.code(), Code::kPeerLost);
     EXPECT_THAT(lost.message(), HasSubstr("; and its backup: the server at"));
   }
@@ -272,9 +273,9 @@ TEST(BackupServers, ALossThatAnotherServerNoticesIsToldAsAnyOther) {
                             " is lost: another server cannot reach it";
   const std::string second = "the server at " + transport::to_string(options.servers[1]) +
                              " is lost: its process has ended";
-  EXPECT_EQ(chief.shards[0]->read(Deadline::after(seconds(10))).status().message(),
+  EXPECT_EQ(chief.shards[0]->read(Deadline::after(kLong)).status().message(),
             first + "; and its backup: " + second);
-  EXPECT_EQ(chief.shards[1]->read(Deadline::after(seconds(10))).status().message(),
+  EXPECT_EQ(chief.shards[1]->read(Deadline::after(kLong)).status().message(),
             second + "; and its backup: " + first);
 }
 
@@ -369,9 +370,9 @@ TEST(BackupServers, AWorkerThatWasStoppedComesBackAtBothServers) {
   const RunTerms terms = counting_terms(2, Kind::kAsync, 2);
   ServersWithBackups servers(2);
   WorkerProcess other([&](const transport::HostPort&) {
-    Worker me = Worker::begin(servers.options(1, 2, milliseconds(300)), terms);
+    Worker me = Worker::begin(servers.options(1, 2, kSilence), terms);
     for (std::uint64_t sequence = 0;; ++sequence) {
-      Status status = me.shards[0]->read(Deadline::after(seconds(10))).status();
+      Status status = me.shards[0]->read(Deadline::after(kLong)).status();
       if (status.ok()) status = me.push(0, sequence).status();
       if (status.ok()) continue;
       if (status.code() != Code::kPeerLost) return 2;
@@ -399,7 +400,7 @@ TEST(BackupServers, AWorkerThatWasStoppedComesBackAtBothServers) {
 }
 
 TEST(BackupServers, NeedTwoServersAndWorkersThatAgree) {
-  const Deadline by = Deadline::after(seconds(10));
+  const Deadline by = Deadline::after(kLong);
   ServersWithBackups servers(3);
   WorkerSession::Options one = servers.options(0, 2);
   one.servers.resize(1);

@@ -22,7 +22,7 @@ TEST_P(BrokenLinks, NothingIsLostAndNothingIsDoneTwice) {
   ServedRun run;
   BreakingProxy proxy(run.address(), GetParam());
   Worker near = Worker::begin(session_options(run.address(), 0, 2), small_terms(2, Kind::kAsync));
-  Worker me = Worker::begin(session_options(proxy.address(), 1, 2, seconds(10), false),
+  Worker me = Worker::begin(session_options(proxy.address(), 1, 2, kLong, false),
                             small_terms(2, Kind::kAsync));
   std::set<std::uint64_t> steps;
   for (std::uint64_t i = 0; i < kSteps; ++i) {
@@ -63,7 +63,7 @@ TEST_P(BrokenLinks, AnExchangeIsMadeOnce) {
   ServedRun run;
   BreakingProxy proxy(run.address(), GetParam());
   Worker near = Worker::begin(session_options(run.address(), 0, 2), small_terms(2, Kind::kAsync));
-  Worker me = Worker::begin(session_options(proxy.address(), 1, 2, seconds(10), false),
+  Worker me = Worker::begin(session_options(proxy.address(), 1, 2, kLong, false),
                             small_terms(2, Kind::kAsync));
   std::vector<double> own(static_cast<std::size_t>(kShardElements), 64);
   void* pieces[] = {own.data()};
@@ -118,8 +118,7 @@ TEST(BrokenLinks, AWorkerWhoseLineIsCutForLongEndsAndANewOneTakesItsPlace) {
   BreakingProxy proxy(run.address(), 1);
   proxy.hold();
   Worker chief = Worker::begin(session_options(run.address(), 0, 2), small_terms(2, Kind::kAsync));
-  const WorkerSession::Options far =
-      session_options(proxy.address(), 1, 2, std::chrono::milliseconds(300), false);
+  const WorkerSession::Options far = session_options(proxy.address(), 1, 2, kSilence, false);
   std::uint64_t acknowledged = 0;
   {
     Worker me = Worker::begin(far, small_terms(2, Kind::kAsync));
@@ -173,7 +172,7 @@ TEST(BrokenLinks, OfTwoServersApartOneGoesOn) {
     to_second.refuse(false);
   });
   for (int i = 0; i < 10; ++i) push_all();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(30));
   opens.join();
   for (std::size_t s = 0; s < 2; ++s) {
     EXPECT_EQ(me.shards[s]->state().take_or_throw().worker(0).pushes, pushes);

@@ -19,7 +19,6 @@ namespace stormo::server {
 namespace {
 
 using protocol::PushAction;
-using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Kind = protocol::PolicyOptions::Kind;
@@ -61,7 +60,7 @@ struct Sparse {
         {.array = dense.empty() ? nullptr : dense.data()}};
     return shard.push(
         {.pieces = pieces, .lr = 0.5, .gradient_scale = 0.75, .weight = 3, .sequence = sequence},
-        Deadline::after(seconds(10)));
+        Deadline::after(kLong));
   }
   /// The same with zeros elsewhere.
   Result<Shard::Pushed> push_dense(Shard& shard, std::uint64_t sequence) const {
@@ -119,8 +118,8 @@ class Workers {
   Workers(Location place, const RunTerms& terms)
       : servers_(place == Location::kWithBackup ? 2 : 1) {
     for (int w = 0; w < kWorkers; ++w) {
-      WorkerSession::Options options = session_options(servers_[0].address(), w, kWorkers,
-                                                       seconds(10), place == Location::kMapped);
+      WorkerSession::Options options =
+          session_options(servers_[0].address(), w, kWorkers, kLong, place == Location::kMapped);
       options.backups = place == Location::kWithBackup;
       if (options.backups) options.servers.push_back(servers_[1].address());
       workers_.push_back(Worker::begin(options, terms));
@@ -147,7 +146,7 @@ void expect_dense(Location place, Kind policy, const optim::Options& optimizer) 
   Rng rng(7, "rows");
   for (std::uint64_t step = 0; step < 12; ++step) {
     for (int w = 0; w < kWorkers; ++w) {
-      const auto view = workers.of(w).read(Deadline::after(seconds(10))).take_or_throw();
+      const auto view = workers.of(w).read(Deadline::after(kLong)).take_or_throw();
       const auto expected = local.of(w).read().take_or_throw();
       EXPECT_EQ(view.version, expected.version);
       ASSERT_LT(largest_difference(view, expected), 1e-12) << "step " << step << ", worker " << w;
@@ -202,7 +201,7 @@ TEST(RowsOfTables, CostBytesForTheirRowsOnly) {
   to_first.hold();
   to_second.hold();
   WorkerSession::Options options =
-      session_options(to_first.address(), 0, 1, seconds(10), /*share_memory=*/false);
+      session_options(to_first.address(), 0, 1, kLong, /*share_memory=*/false);
   options.servers.push_back(to_second.address());
   options.backups = true;
   RunTerms terms = table_terms(Kind::kSync, optimizer);
@@ -242,7 +241,7 @@ TEST(RowsOfTables, AKilledServerCostsNoneAndDoublesNone) {
   for (std::uint64_t step = 0; step < 60; ++step) {
     if (step == 30) workers.server(0).send_signal(SIGKILL);
     for (int w = 0; w < kWorkers; ++w) {
-      const auto view = workers.of(w).read(Deadline::after(seconds(10))).take_or_throw();
+      const auto view = workers.of(w).read(Deadline::after(kLong)).take_or_throw();
       ASSERT_EQ(view.version, kWorkers * step + static_cast<std::uint64_t>(w));
       const auto* weights = reinterpret_cast<const double*>(view.pieces[0]);
       for (std::int64_t r = 0; r < kRows; ++r) {

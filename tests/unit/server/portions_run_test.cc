@@ -83,7 +83,7 @@ class BatchWorker {
   BatchWorker(const WorkerSession::Options& options, const RunTerms& terms, std::uint64_t steps,
               Hook hook = {}, const Saved* resumed = nullptr)
       : terms_(terms), hook_(std::move(hook)) {
-    const Deadline by = Deadline::after(std::chrono::seconds(10));
+    const Deadline by = Deadline::after(kLong);
     session_ = WorkerSession::connect(options, by).take_or_throw();
     shards_ = session_->shards(terms, by).take_or_throw();
     if (!session_->opens()) return;
@@ -228,7 +228,7 @@ double distance(const Vector& a, const Vector& b) {
 WorkerSession::Options options_of(const ServedRun& a, const ServedRun& b, int worker, int workers,
                                   bool share_memory = true) {
   WorkerSession::Options options =
-      session_options(a.address(), worker, workers, std::chrono::seconds(10), share_memory);
+      session_options(a.address(), worker, workers, kLong, share_memory);
   options.servers.push_back(b.address());
   return options;
 }
@@ -321,7 +321,7 @@ void expect_resumes_to_the_bit(bool share_memory) {
   };
   const Vector whole = run(kSteps, nullptr, std::nullopt).first;
   const std::vector<std::uint64_t> cuts{1, 2, 7, 16};
-  for (const std::uint64_t cut : std::span(cuts).first(kThreadSanitizer ? 2 : 4)) {
+  for (const std::uint64_t cut : std::span(cuts).first(kSanitized ? 2 : 4)) {
     const Saved at_end = run(cut, nullptr, std::nullopt).second;
     EXPECT_EQ(at_end.step, cut);
     EXPECT_EQ(run(kSteps, &at_end, std::nullopt).first, whole) << "ended after " << cut;
@@ -407,7 +407,8 @@ TEST(Portions, AWorkerThatIsTenTimesSlowerDoesNotHoldUpTheOthers) {
   int by_equal = 0, by_slow = 0;
   const Duration equal = run(1, by_equal), slow = run(10, by_slow);
   EXPECT_LE(by_slow, kSteps * kEach / 4) << "of its share of " << kSteps * kEach;
-  EXPECT_LT(slow, equal * 2) << slow.count() << " ns beside " << equal.count();
+  EXPECT_LT(slow, equal * 2 + std::chrono::seconds(2))
+      << slow.count() << " ns beside " << equal.count();
 }
 
 TEST(Portions, TheRunEndsWhenItHasConverged) {

@@ -1,5 +1,6 @@
 #include "server_run.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,12 +11,26 @@
 
 namespace stormo::server {
 
-bool comes_true(const std::function<bool()>& is_true, Duration limit) {
-  for (const Deadline end = Deadline::after(limit); !end.expired();) {
+bool comes_true(const std::function<bool()>& is_true) {
+  for (const Deadline end = Deadline::after(kLong); !end.expired();) {
     if (is_true()) return true;
-    std::this_thread::yield();
+    ::poll(nullptr, 0, 1);
   }
   return is_true();
+}
+
+void side_by_side(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < count; ++i) {
+    threads.emplace_back([&work, i] {
+      try {
+        work(i);
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << "number " << i << ": " << e.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 WorkerProcess::WorkerProcess(const std::function<int(transport::HostPort)>& work) {
@@ -155,7 +170,7 @@ WorkerSession::Options ServersWithBackups::options(int worker, int workers,
 }
 
 Worker Worker::begin(const WorkerSession::Options& options, const RunTerms& terms) {
-  const Deadline by = Deadline::after(std::chrono::seconds(20));
+  const Deadline by = Deadline::after(kLong);
   Worker worker;
   worker.session = WorkerSession::connect(options, by).take_or_throw();
   worker.shards = worker.session->shards(terms, by).take_or_throw();
@@ -181,8 +196,7 @@ Result<Shard::Pushed> Worker::push(std::size_t shard, std::uint64_t sequence, do
 }
 
 double Worker::value(std::size_t shard) {
-  const Shard::View view =
-      shards[shard]->read(Deadline::after(std::chrono::seconds(10))).take_or_throw();
+  const Shard::View view = shards[shard]->read(Deadline::after(kLong)).take_or_throw();
   const auto* w = reinterpret_cast<const double*>(view.pieces[0]);
   if (!std::all_of(w, w + kShardElements, [w](double x) { return x == w[0]; })) {
     throw_if_error(Status(Code::kCorrupt, "a torn version"));

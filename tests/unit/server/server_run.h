@@ -19,8 +19,18 @@
 
 namespace stormo::server {
 
-/// Waits until `is_true`, at most for `limit`; then false.
-bool comes_true(const std::function<bool()>& is_true, Duration limit = std::chrono::seconds(10));
+/// Nothing that goes well takes so long, also on a machine that is busy: the limit of a wait, and a
+/// silence after which nobody is lost who lives.
+inline constexpr Duration kLong = std::chrono::seconds(60);
+/// The silence after which one is lost who has to be. Who is under it lives before.
+inline constexpr Duration kSilence = std::chrono::seconds(5);
+
+/// Waits until `is_true`, at most for kLong; then false.
+bool comes_true(const std::function<bool()>& is_true);
+
+/// Calls `work` with 0 to `count` - 1, each in a thread of its own, and waits for all. What is
+/// thrown is a failure of the test.
+void side_by_side(std::size_t count, const std::function<void(std::size_t)>& work);
 
 /// A child process that runs `work` once it is told the port of a server. Made before the test has
 /// threads. Killed at the end.
@@ -61,8 +71,7 @@ class ServersWithBackups {
  public:
   explicit ServersWithBackups(std::size_t count = 2) : servers_(count) {}
   ServerProcess& at(std::size_t server) { return servers_[server]; }
-  WorkerSession::Options options(int worker, int workers,
-                                 Duration timeout = std::chrono::seconds(10)) const;
+  WorkerSession::Options options(int worker, int workers, Duration timeout = kLong) const;
 
  private:
   std::vector<ServerProcess> servers_;
@@ -90,8 +99,7 @@ class ServedRun {
 };
 
 WorkerSession::Options session_options(const transport::HostPort& server, int worker, int workers,
-                                       Duration timeout = std::chrono::seconds(10),
-                                       bool share_memory = true);
+                                       Duration timeout = kLong, bool share_memory = true);
 
 /// Terms for two shards of float64, one of them with two pieces.
 RunTerms small_terms(int workers, protocol::PolicyOptions::Kind policy);
@@ -110,7 +118,7 @@ struct Worker {
   static Worker begin(const WorkerSession::Options& options, const RunTerms& terms);
   /// Pushes a gradient of ones to a shard, every second one in parts.
   Result<Shard::Pushed> push(std::size_t shard, std::uint64_t sequence, double lr = 1,
-                             Deadline by = Deadline::after(std::chrono::seconds(10)));
+                             Deadline by = Deadline::after(kLong));
   /// The first value of a shard, if all elements of the first piece are equal; else throws.
   double value(std::size_t shard);
 };

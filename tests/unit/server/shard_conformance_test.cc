@@ -17,7 +17,6 @@ namespace {
 
 using protocol::PushAction;
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 using Kind = protocol::PolicyOptions::Kind;
 using Values = std::vector<double>;
 
@@ -38,7 +37,7 @@ class Shards {
     backup_ = std::make_unique<ServedRun>();
     for (int w = 0; w < 2; ++w) {
       WorkerSession::Options options =
-          session_options(run_->address(), w, 2, seconds(10), place == Location::kMapped);
+          session_options(run_->address(), w, 2, kLong, place == Location::kMapped);
       options.backups = place == Location::kWithBackup;
       if (options.backups) options.servers.push_back(backup_->address());
       workers_.push_back(Worker::begin(options, terms));
@@ -52,15 +51,13 @@ class Shards {
 
   /// Pushes a gradient of `value` to the first piece, and none to the second.
   Result<Shard::Pushed> push(int worker, std::uint64_t sequence, double value, double lr = 1,
-                             Duration limit = seconds(10)) {
+                             Duration limit = kLong) {
     const Values gradient(static_cast<std::size_t>(kShardElements), value);
     const PushedPiece pieces[] = {{.array = gradient.data()}, {}};
     return of(worker).push({.pieces = pieces, .lr = lr, .sequence = sequence},
                            Deadline::after(limit));
   }
-  double read(int worker) {
-    return first(of(worker).read(Deadline::after(seconds(10))).take_or_throw());
-  }
+  double read(int worker) { return first(of(worker).read(Deadline::after(kLong)).take_or_throw()); }
   /// The value that all elements of the first piece have.
   static double first(const Shard::View& view) {
     const auto* w = reinterpret_cast<const double*>(view.pieces[0]);
@@ -336,7 +333,7 @@ TEST_P(LedgerConformance, EveryStepIsDealtOnce) {
                 (StepTask{.part = w, .step = step}));
     }
   }
-  std::thread waits([&] { EXPECT_TRUE(shards.ledger(1).wait(Deadline::after(seconds(10))).ok()); });
+  std::thread waits([&] { EXPECT_TRUE(shards.ledger(1).wait(Deadline::after(kLong)).ok()); });
   const auto last = shards.ledger(0).next({.loss_sum = 1.5, .samples = 4}).take_or_throw();
   waits.join();
   EXPECT_EQ(last.task, std::nullopt);
