@@ -78,7 +78,7 @@ class CommunicatorConformance : public ::testing::TestWithParam<RanksFactory> {
   static std::vector<std::int64_t> counts(int ranks) {
     // what synchronises is the same for all that do not fit on a board: no need to wait for large
     // ones
-    if (kThreadSanitizer) return {0, 7, 1025, 5000};
+    if (kSanitized) return {0, 7, 1025, 5000};
     if (ranks > 8) return {0, 1, 1009, 5000};
     return {0, 1, 2, 7, 509, 1025, 5000, 50021};
   }

@@ -11,7 +11,7 @@ import time
 
 from train_cli import DEADLINE_S, LONG_FORM, TrainTest, main, ranks_of
 
-STEPS = 1200  # enough that no run is over before its first worker is lost
+STEPS = 700  # enough that no run is over before its first worker is lost
 LONG = (f"steps={STEPS}", "data.path=data/mnist", "--log-csv", "run.csv")
 SERVED = ("-n", "5", "strategy.kind=parameter_server", "strategy.server_processes=2", "strategy.servers=2")
 BACKUPS = (*SERVED, "strategy.server_backups=true")
@@ -65,14 +65,16 @@ class AnotherChiefTest(TrainTest):
 
     def test_a_killed_first_worker_is_replaced(self):
         # each policy and each moment: tests/unit/server/another_chief_test.cc
-        cases = (("async", 30), ("ssp", 900), ("sync", 300))
+        cases = (("async", 30), ("ssp", 500), ("sync", 300))
+        self.lines("mlp.toml", "steps=20", "data.path=data/mnist")  # a run that is overwritten
         for policy, step in cases if LONG_FORM else cases[:2]:
             with self.subTest(policy):
                 run = self.begin(f"strategy.policy={policy}", step=step)
                 os.kill(ranks_of(run)[0], signal.SIGKILL)
                 since = time.monotonic()
                 records, err = self.assert_goes_on(run)
-                self.assertLess(time.monotonic() - since, 40)
+                self.assertLess(time.monotonic() - since, 100)
+                self.assertEqual(self.checkpoints(), [STEPS], "of no run before")
                 self.assertIn("worker 0, which keeps the run, was lost: its process has ended; worker 1 takes its place", err)
                 steps = [r["step"] for r in records if r["event"] == "step"]
                 self.assertEqual(steps, sorted(steps))
@@ -95,13 +97,6 @@ class AnotherChiefTest(TrainTest):
         rest = self.lines("mlp.toml", f"steps={STEPS + 10}", "data.path=data/mnist", *BACKUPS, "--resume")
         self.assertEqual((rest[0]["first_step"], rest[-1]["steps"]), (STEPS, STEPS + 10))
 
-    def test_it_replaces_the_run_that_is_overwritten(self):
-        self.lines("mlp.toml", "steps=20", "data.path=data/mnist")
-        run = self.begin()
-        os.kill(ranks_of(run)[0], signal.SIGKILL)
-        self.assert_goes_on(run)
-        self.assertEqual(self.checkpoints(), [STEPS])
-
     def test_a_first_worker_that_is_lost_at_its_end_is_replaced(self):
         """Each fsync() of it takes a quarter of a second, so that it is killed while it saves."""
         slow = self.library("slow", IN_FSYNC % "usleep(250000)")
@@ -116,7 +111,7 @@ class AnotherChiefTest(TrainTest):
         self.assertEqual(self.stormo("evaluate", "run", "data.path=data/mnist").returncode, 0)
 
     def test_a_stopped_first_worker_is_ended_and_replaced(self):
-        run = self.begin("strategy.worker_timeout=3")
+        run = self.begin("strategy.worker_timeout=5")
         first = ranks_of(run)[0]
         os.kill(first, signal.SIGSTOP)
         self.assert_goes_on(run)
@@ -127,7 +122,7 @@ class AnotherChiefTest(TrainTest):
         for policy in ("sync", "async") if LONG_FORM else ("sync",):
             with self.subTest(policy):
                 (self.folder / "hang").unlink(missing_ok=True)
-                run = self.begin("--stall-warning", "1s", "--stall-timeout", "5s", f"strategy.policy={policy}",
+                run = self.begin("--stall-warning", "2s", "--stall-timeout", "5s", f"strategy.policy={policy}",
                                  "checkpoint.every=50", "checkpoint.asynchronous=false",
                                  environment=self.library("hang", IN_FSYNC % 'if (access("hang", F_OK) == 0) pause()'))
                 (self.folder / "hang").touch()
@@ -150,7 +145,7 @@ class AnotherChiefTest(TrainTest):
                 processes = ranks_of(run)
                 first, second = (server, 0) if server_first else (0, server)
                 os.kill(processes[first], signal.SIGKILL)
-                self.read_until(run, *(("step", 200) if server_first else ("warning",)))
+                self.read_until(run, *(("step", 150) if server_first else ("warning",)))
                 os.kill(processes[second], signal.SIGKILL)
                 code, records, err = self.outcome_of(run)
                 self.assertEqual(code, 0, err)
@@ -178,7 +173,7 @@ class AnotherChiefTest(TrainTest):
         self.assertIn("--resume", err)
 
     def test_without_backups_it_is_said_that_they_would_have_helped(self):
-        run = self.start("mlp.toml", "--json", *LONG, *SERVED, "strategy.worker_timeout=3")
+        run = self.start("mlp.toml", "--json", *LONG, *SERVED, "strategy.worker_timeout=5")
         self.read_until(run, "step", 30)
         os.kill(ranks_of(run)[0], signal.SIGSTOP)
         _, err = run.communicate(timeout=DEADLINE_S)

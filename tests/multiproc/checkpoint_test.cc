@@ -12,6 +12,7 @@
 #include <stormo/checkpoint/folder.h>
 
 #include "tests/long.h"
+#include "tests/sanitized.h"
 #include "tests/unit/checkpoint/saved.h"
 
 namespace stormo::checkpoint {
@@ -55,7 +56,7 @@ int kill_during_save(pid_t child, int pipe, std::chrono::microseconds delay, std
 }
 
 TEST_F(Kill, TheLatestCheckpointLoadsAfterAnyOfMany) {
-  const int kills = is_long_form() ? 100 : 30;
+  const int kills = is_long_form() ? 100 : kSanitized ? 12 : 30;
   Rng rng(5, "kills");
   std::int64_t newest = 0;
   int staging_left = 0;

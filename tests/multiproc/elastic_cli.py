@@ -13,6 +13,7 @@ from train_cli import DEADLINE_S, TrainTest, children_of, if_there, ranks_of
 
 STEPS_AFTER = 20  # that show that a job trains
 MANY = 1_000_000  # steps: the test ends the run
+SILENCE = "elastic.silence=5"  # who lives is not lost on a busy machine, either
 
 
 class Job:
@@ -22,7 +23,7 @@ class Job:
         self.test = test
         here = () if ranks is None else ("-n", str(ranks))  # else `words` say where
         self.process = test.start(recipe, *here, "--json", "precision=float64", "elastic.enabled=true",
-                                  f"train.steps={MANY}", *words, **options)
+                                  SILENCE, f"train.steps={MANY}", *words, **options)
         self.records = []
         self.losses = {}
         self.step = 0
@@ -78,6 +79,11 @@ class Job:
         """Until so many train in an epoch that has not been seen before, and have done some steps."""
         seen = len(self.epochs)
         self.until(lambda: self.epochs[seen:] and self.epochs[-1][1] == ranks)
+        self.until_step(self.epochs[-1][2] + STEPS_AFTER)
+
+    def until_joined(self, count, ranks):
+        """Until so many have joined in all, and so many train; as above."""
+        self.until(lambda: len(self.names("joined")) == count and self.epochs[-1][1] == ranks)
         self.until_step(self.epochs[-1][2] + STEPS_AFTER)
 
     def send(self, rank, number):

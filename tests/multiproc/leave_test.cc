@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/temporary_folder.h>
@@ -24,19 +25,18 @@ using Words = std::vector<std::string>;
 constexpr int kRanks = 3;
 constexpr auto kPatience = 60s;  // the ranks work for 5 s
 
-/// As torchrun starts them; the parameter: ranks on each host. Rank 0 serves the Store.
-class Leave : public ::testing::TestWithParam<int> {
- protected:
-  void start(const std::string& mode, const Words& limits) {
-    mode_ = mode;
-    ranks_.clear();
+/// Ranks as torchrun starts them. Rank 0 serves the Store.
+class Job {
+ public:
+  Job(std::string mode, const Words& limits, int ranks_per_host) : mode_(std::move(mode)) {
     for (int rank = 0; rank < kRanks; ++rank) {
-      Words variables = torchrun_variables(rank, kRanks, GetParam(), folder_.path().string());
+      Words variables = torchrun_variables(rank, kRanks, ranks_per_host, folder_.path().string());
       variables.push_back("STORMO_FLIGHT_FILE=" + folder_.path().string() + "/flight.json");
       variables.insert(variables.end(), limits.begin(), limits.end());
-      ranks_.push_back(std::make_unique<Process>(Words{built("leave_worker"), mode}, variables));
+      ranks_.push_back(std::make_unique<Process>(Words{built("leave_worker"), mode_}, variables));
     }
   }
+  const std::string& mode() const { return mode_; }
   Process& rank(int number) const { return *ranks_[static_cast<std::size_t>(number)]; }
   /// Waits until the rank has ended, with this exit code.
   void expect_end(int number, int code) const {
@@ -69,57 +69,61 @@ class Leave : public ::testing::TestWithParam<int> {
   std::vector<std::unique_ptr<Process>> ranks_;
 };
 
+/// Ranks on each host.
+class Leave : public ::testing::TestWithParam<int> {
+ protected:
+  /// Jobs of these modes, side by side.
+  static std::vector<std::unique_ptr<Job>> start(const Words& modes, const Words& limits) {
+    std::vector<std::unique_ptr<Job>> jobs;
+    for (const std::string& mode : modes) {
+      jobs.push_back(std::make_unique<Job>(mode, limits, GetParam()));
+    }
+    return jobs;
+  }
+};
+
 /// Shorter than what ranks work alone.
 const Words kShort = {"STORMO_STALL_WARNING=1s", "STORMO_STALL_TIMEOUT=3s"};
 /// No stall and no late heartbeat ends the job before what is tested does.
 const Words kLong = {"STORMO_STALL_TIMEOUT=50s", "STORMO_HEARTBEAT=50s"};
 
-TEST_P(Leave, RankZeroWorksAloneForLong) {
-  start("alone", kShort);
-  for (const int r : {0, 1, 2}) expect_end(r, 0);
-  EXPECT_EQ(rank(0).err(), "");
-}
-
-// It serves the Store: its process stays until the others have left, whatever else it holds.
-TEST_P(Leave, RankZeroLeavesFirst) {
-  start("rank-0-first", kShort);
-  EXPECT_TRUE(rank(0).wait_for_output("destroyed")) << all();
-  EXPECT_TRUE(is_running(1)) << "destroying waits for nobody";
-  for (const int r : {0, 1, 2}) expect_end(r, 0);
-}
-
-TEST_P(Leave, WhoIsStoppedAfterItHasLeftIsNoFailure) {
-  start("stopped", kShort);
-  for (const int r : {0, 2}) expect_end(r, 0);
-  expect_left(1);
-}
-
-TEST_P(Leave, WhatIsPendingWhenARankLeavesFailsNobody) {
-  for (const std::string mode : {"isend", "irecv", "async"}) {
-    start(mode, kShort);
-    for (const int r : {0, 1, 2}) expect_end(r, 0);
-    expect_left(1);
+// Their time alone passes side by side.
+TEST_P(Leave, OthersWorkAloneForLong) {
+  const auto jobs = start({"alone", "rank-0-first", "stopped", "isend", "irecv", "async"}, kShort);
+  const Job &alone = *jobs[0], &rank_0_first = *jobs[1], &stopped = *jobs[2];
+  // it serves the Store: its process stays until the others have left, whatever else it holds
+  EXPECT_TRUE(rank_0_first.rank(0).wait_for_output("destroyed")) << rank_0_first.all();
+  EXPECT_TRUE(rank_0_first.is_running(1)) << "destroying waits for nobody";
+  for (const Job* job : {&alone, &rank_0_first}) {
+    for (const int r : {0, 1, 2}) job->expect_end(r, 0);
+  }
+  EXPECT_EQ(alone.rank(0).err(), "");
+  for (const int r : {0, 2}) stopped.expect_end(r, 0);
+  stopped.expect_left(1);
+  // what is pending when a rank leaves fails nobody
+  for (std::size_t i = 3; i < jobs.size(); ++i) {
+    for (const int r : {0, 1, 2}) jobs[i]->expect_end(r, 0);
+    jobs[i]->expect_left(1);
   }
 }
 
 TEST_P(Leave, WhoWaitsForARankThatHasLeftFailsWithItsName) {
-  for (const std::string mode : {"ends", "stays", "message"}) {
-    start(mode, kLong);
-    for (const int r : {0, 2}) expect_cause(r, "rank 1 has left in order");
-    expect_left(1);
-    if (mode == "ends") expect_end(1, 0);
+  for (const auto& job : start({"ends", "stays", "message"}, kLong)) {
+    for (const int r : {0, 2}) job->expect_cause(r, "rank 1 has left in order");
+    job->expect_left(1);
+    if (job->mode() == "ends") job->expect_end(1, 0);
   }
 }
 
 TEST_P(Leave, WhoReceivesFromAnyoneFailsWhenAllOthersHaveLeft) {
-  start("any", kLong);
-  expect_cause(0, "ranks 1, 2 have left in order");
-  for (const int r : {1, 2}) expect_left(r);
+  const Job job("any", kLong, GetParam());
+  job.expect_cause(0, "ranks 1, 2 have left in order");
+  for (const int r : {1, 2}) job.expect_left(r);
 }
 
 TEST_P(Leave, ADestroyedGroupIsOneThatItsRankHasLeft) {
-  start("subgroup", kLong);
-  for (const int r : {0, 1, 2}) expect_cause(r, "rank 1 has left in order");
+  const Job job("subgroup", kLong, GetParam());
+  for (const int r : {0, 1, 2}) job.expect_cause(r, "rank 1 has left in order");
 }
 
 INSTANTIATE_TEST_SUITE_P(OnOneHost, Leave, ::testing::Values(kRanks));

@@ -43,7 +43,7 @@ void expect_nothing_after(const Ending& ending, const Words& options) {
     EXPECT_EQ(sockets_of(name), 2 * kRoles);
     job.signal(ending.signal);
   }
-  EXPECT_EQ(job.wait(5s), ending.status) << job.err();
+  EXPECT_EQ(job.wait(), ending.status) << job.err();
   EXPECT_TRUE(job.wait_until_all_gone(0s));
   EXPECT_EQ(sockets_of(name), 0);
 }
@@ -74,7 +74,7 @@ TEST(Orphans, NoneAfterTheLauncherIsKilled) {
   ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
   EXPECT_EQ(sockets_of(name), 2 * kRoles);
   job.signal(SIGKILL);
-  EXPECT_TRUE(job.wait_until_all_gone(3s));
+  EXPECT_TRUE(job.wait_until_all_gone(kGenerous));
   EXPECT_EQ(sockets_of(name), 0);
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
 }
@@ -92,7 +92,7 @@ TEST(Orphans, NoneAfterTheLauncherAndAGuardAreKilled) {
     ASSERT_EQ(guards.size(), 2u);
     ASSERT_EQ(::kill(guards[victim], SIGKILL), 0);
     job.signal(SIGKILL);
-    EXPECT_TRUE(job.wait_until_all_gone(3s));
+    EXPECT_TRUE(job.wait_until_all_gone(kGenerous));
     EXPECT_EQ(sockets_of(name), 0);
   }
 }
@@ -108,8 +108,8 @@ TEST(Orphans, NoneAfterTheAgentIsKilled) {
   });
   ASSERT_NE(agent, relatives.end());
   ASSERT_EQ(::kill(agent->pid, SIGKILL), 0);
-  EXPECT_EQ(job.wait(5s), 1);
-  EXPECT_TRUE(job.wait_until_all_gone(1s));
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_TRUE(job.wait_until_all_gone(kGenerous));
   EXPECT_EQ(sockets_of(name), 0);
 }
 
@@ -120,7 +120,7 @@ TEST(Orphans, NoneAfterTheLauncherIsKilledBehindARemoteShell) {
   Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "household", "marked", name}));
   ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
   job.signal(SIGKILL);
-  EXPECT_TRUE(job.wait_until_all_gone(3s));
+  EXPECT_TRUE(job.wait_until_all_gone(kGenerous));
   EXPECT_EQ(sockets_of(name), 0);
 }
 
@@ -130,13 +130,13 @@ TEST(Orphans, NoneOfRanksThatLeaveTheirGroup) {
   Process job(stormo_run(shell.options("alpha:1,beta:1"), program));
   ASSERT_TRUE(job.wait_for_output("started", 2)) << job.err();
   job.signal(SIGKILL);
-  EXPECT_TRUE(job.wait_until_all_gone(3s)) << "the agents end their ranks, then themselves";
+  EXPECT_TRUE(job.wait_until_all_gone(kGenerous)) << "the agents end their ranks, then themselves";
 }
 
 TEST(Orphans, ABackgroundProcessThatHoldsTheOutputDoesNotHoldTheJob) {
   const Outcome o = run_to_end(stormo_run({"-n", "2"}, {"sh", "-c", "sleep 1000 & echo started"}));
   EXPECT_EQ(o.status, 0);
-  EXPECT_LT(o.took, 10s);
+  EXPECT_LT(o.took, 60s);
   EXPECT_EQ(count(o.out, "started"), 2);
 }
 

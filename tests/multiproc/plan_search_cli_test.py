@@ -5,9 +5,9 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import re
-import time
+import resource
 
-from train_cli import REPOSITORY, STORMO, TrainTest, main
+from train_cli import DEADLINE_S, LONG_FORM, REPOSITORY, STORMO, TrainTest, main
 
 
 class PlanSearchTest(TrainTest):
@@ -43,11 +43,11 @@ class PlanSearchTest(TrainTest):
 
     def test_a_plan_is_measured_with_the_threads_of_a_run(self):
         wrong = self.start_program("plan", "simulate", "mlp.toml", "--measured", environment={"STORMO_THREADS": "no"})
-        _, err = wrong.communicate(timeout=60)
+        _, err = wrong.communicate(timeout=DEADLINE_S)
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("STORMO_THREADS='no' must be a whole number", err)
         shown = self.start_program("plan", "search", "mlp.toml", "-n", "1", environment={"STORMO_THREADS": "1"})
-        out, err = shown.communicate(timeout=60)
+        out, err = shown.communicate(timeout=DEADLINE_S)
         self.assertEqual(shown.returncode, 0, err)
         self.assertIn("\none process with 1 thread here takes ", out)
 
@@ -75,16 +75,17 @@ class PlanSearchTest(TrainTest):
         self.assertRegex(lines[17], "--json has all [0-9]+ reasons")
 
     def test_a_search_for_eight_ranks_takes_less_than_a_minute(self):
-        begin = time.monotonic()
+        """Of processor time: other tests run beside it."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         self.search("-n", "8", "model.layers=1", "train.global_batch=2")
-        self.assertLess(time.monotonic() - begin, 60)
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 60)
 
     # two_hosts_cli_test compares what a search says with what it takes
     def test_eight_hosts_are_said_to_have_faster_ways_than_replicas(self):
         mnist, text = ("data.path=data/mnist",), ("data.path=text",)
         models = (("mnist_mlp", mnist), ("mnist", mnist), ("gpt_shakespeare", text),
                   ("mnist_mlp", (*mnist, "model.sizes=[784, 2048, 2048, 10]", "train.global_batch=32")))
-        for recipe, keys in models:
+        for recipe, keys in models if LONG_FORM else models[1:3]:
             found = self.stormo("plan", "search", str(REPOSITORY / "recipes" / f"{recipe}.toml"), *keys, "-n", "8",
                                 "--hosts", "8", "--gflops", "50", "--json")
             self.assertEqual(found.returncode, 0, found.stderr)

@@ -11,7 +11,7 @@
 namespace stormo::testing {
 
 /// Waits for events, never for time: this bound only ends a test that is broken.
-inline constexpr std::chrono::seconds kGenerous{15};
+inline constexpr std::chrono::seconds kGenerous{60};
 
 /// A program under test with its output. Killed, if it still runs, at the end of its test.
 /// Everything it starts inherits a mark in its environment, by which it can be found.

@@ -61,7 +61,7 @@ TEST_P(ServingRank, WhoWasKilledIsNamedByAll) {
 }
 
 TEST_P(ServingRank, WhoIsStoppedIsNamedByAll) {
-  start("stop", {"STORMO_HEARTBEAT=1s"});
+  start("stop", {"STORMO_HEARTBEAT=2s"});
   expect_cause("it does not answer");
 }
 
@@ -78,11 +78,11 @@ INSTANTIATE_TEST_SUITE_P(OnThreeHosts, ServingRank, ::testing::Values(1));
 
 // Somebody has typed Ctrl-Z, or looks at it with a debugger.
 TEST(ServingLauncher, IsWaitedFor) {
-  Process launcher({built("stormo"), "run", "-n", "2", "--heartbeat", "300ms", "--",
+  Process launcher({built("stormo"), "run", "-n", "2", "--heartbeat", "1s", "--",
                     built("stall_worker"), "late", "1"});
   ASSERT_TRUE(launcher.wait_for_output("working", 2)) << launcher.err();
   launcher.signal(SIGSTOP);
-  ::poll(nullptr, 0, 1500);
+  ::poll(nullptr, 0, 4000);
   launcher.signal(SIGCONT);
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
 }

@@ -57,7 +57,7 @@ class TfConfigTest(TrainTest):
         cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
         elsewhere = {**cluster, "ps": [f"127.0.0.1:{free_port()}"]}
 
-        def start(*task, limit="1s", of=cluster):
+        def start(*task, limit="5s", of=cluster):
             config = json.dumps({"cluster": of, "task": {"type": task[0], "index": task[1]}})
             return self.start("mlp.toml", "strategy.kind=parameter_server", "strategy.policy=sync", "--json",
                               "checkpoint.directory=", environment={"TF_CONFIG": config, "STORMO_JOIN_TIMEOUT": limit})
@@ -68,7 +68,7 @@ class TfConfigTest(TrainTest):
                  (start("worker", 1, of=elsewhere), "cannot reach the server at " + elsewhere["ps"][0]),
                  (start("ps", 0), f"cannot listen on {cluster['ps'][0]}")]
         alone = {**cluster, "ps": [f"127.0.0.1:{free_port()}"]}
-        cases.append((start("ps", 0, of=alone), "worker 0, the chief, did not come within 1"))
+        cases.append((start("ps", 0, of=alone), "worker 0, the chief, did not come within 5"))
         for process, reason in cases:
             out, err = process.communicate(timeout=DEADLINE_S)
             self.assertEqual(process.returncode, 1, err)
@@ -217,7 +217,7 @@ class TfConfigTest(TrainTest):
         ):
             with self.subTest(reason):
                 done = self.start_task(cluster, *task, *arguments)
-                _, err = done.communicate(timeout=5)
+                _, err = done.communicate(timeout=DEADLINE_S)
                 self.assertEqual(done.returncode, 2, err)
                 self.assertIn(reason, err)
 

@@ -186,7 +186,7 @@ class TrainTest(unittest.TestCase):
         os.kill(ranks_of(run)[1], signal.SIGKILL)
         begin = time.monotonic()
         _, err = run.communicate(timeout=DEADLINE_S)
-        self.assertLess(time.monotonic() - begin, 3)
+        self.assertLess(time.monotonic() - begin, 30)
         self.assertIn("rank 1", err)
 
     def lines(self, *arguments):
@@ -249,7 +249,19 @@ class TrainTest(unittest.TestCase):
 
 
 class Results(unittest.TextTestResult):
-    """Also leaves skips and failures for tools/test_report, as GoogleTest does: in the folder of GTEST_OUTPUT."""
+    """Also leaves skips, failures and times for tools/test_report, as GoogleTest does: in the folder of GTEST_OUTPUT."""
+
+    def __init__(self, *arguments, **words):
+        super().__init__(*arguments, **words)
+        self.seconds = {}
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.seconds[test.id()] = time.monotonic()
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.seconds[test.id()] = time.monotonic() - self.seconds[test.id()]
 
     def stopTestRun(self):
         super().stopTestRun()
@@ -258,8 +270,10 @@ class Results(unittest.TextTestResult):
             suite = xml.etree.ElementTree.Element("testsuite")
             marks = [("skipped", test.id(), reason) for test, reason in self.skipped]
             marks += [("failure", test.id(), trace) for test, trace in self.failures + self.errors]
-            for kind, name, text in [*marks, *[("", "", "")] * (self.testsRun - len(marks))]:
-                case = xml.etree.ElementTree.SubElement(suite, "testcase", classname=FILE.stem, name=name)
+            marked = {name for _, name, _ in marks}
+            for kind, name, text in [*marks, *(("", name, "") for name in self.seconds if name not in marked)]:
+                case = xml.etree.ElementTree.SubElement(suite, "testcase", classname=FILE.stem, name=name,
+                                                        time=f"{self.seconds.get(name, 0):.3f}")
                 if kind:
                     xml.etree.ElementTree.SubElement(case, kind, message=text)
             xml.etree.ElementTree.ElementTree(suite).write(pathlib.Path(folder) / f"{FILE.stem}.xml")

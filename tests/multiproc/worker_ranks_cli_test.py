@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 
-from train_cli import DEADLINE_S, TrainTest, main, ranks_of
+from train_cli import DEADLINE_S, LONG_FORM, TrainTest, main, ranks_of
 
 RANKS = ("strategy.kind=parameter_server", "strategy.worker_ranks=2")
 SERVER = ("strategy.server_processes=1", "strategy.servers=1")
@@ -90,7 +90,7 @@ class WorkerRanksTest(TrainTest):
         return run.returncode, records, err, time.monotonic() - since
 
     def test_a_lost_rank_is_the_loss_of_its_worker(self):
-        for number, policy in ((2, "async"), (3, "ssp"), (5, "sync")):
+        for number, policy in ((2, "async"), (3, "ssp"), (5, "sync")) if LONG_FORM else ((2, "async"), (5, "sync")):
             with self.subTest(number=number, policy=policy):
                 code, records, err, _ = self.lost(number, f"strategy.policy={policy}")
                 self.assertEqual(code, 0, err)
@@ -105,23 +105,23 @@ class WorkerRanksTest(TrainTest):
                 self.assertLess(counts[number // 2], STEPS)
 
     def test_a_stopped_rank_is_the_loss_of_its_worker(self):
-        for number in (2, 3):
+        for number in (2, 3) if LONG_FORM else (3,):
             with self.subTest(number):
-                code, records, err, seconds = self.lost(number, "strategy.policy=sync", "strategy.worker_timeout=2",
+                code, records, err, seconds = self.lost(number, "strategy.policy=sync", "strategy.worker_timeout=5",
                                                         by=signal.SIGSTOP)
                 self.assertEqual(code, 0, err)
                 self.assertIn("worker 1 was lost", err)
                 self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", STEPS))
-                self.assertLess(seconds, 40, "nobody waits for it")
+                self.assertLess(seconds, 100, "nobody waits for it")
 
     def test_a_lost_rank_of_the_first_worker_ends_the_run(self):
-        for number in (0, 1):
+        for number in (0, 1) if LONG_FORM else (1,):
             with self.subTest(number):
                 code, _, err, seconds = self.lost(number, "checkpoint.every=10")
                 self.assertEqual(code, 75, err)
                 self.assertIn(f"rank {number}", err)
                 self.assertIn("--resume", err)
-                self.assertLess(seconds, 8)
+                self.assertLess(seconds, 60)
         end = self.lines("mlp.toml", *LONG, "train.global_batch=12", "-n", "7", *RANKS, *SERVER, "--resume")[-1]
         self.assertEqual(end["steps"], STEPS)
 

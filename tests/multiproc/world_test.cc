@@ -160,7 +160,7 @@ TEST_F(World, WhenRankZeroDiesBeforeItsStoreTheOthersAreToldAtOnce) {
   ranks.push_back(start(1, 2, "one"));
   EXPECT_EQ(dies->wait(), 128 + SIGKILL);
   expect_refused(ranks, "rank 0 ended before the job's store had started");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
 TEST_F(World, AHundredTimesTakesNoMoreThanOnce) {

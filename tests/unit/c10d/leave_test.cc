@@ -6,6 +6,8 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <thread>
+#include <vector>
 
 #include <stormo/c10d/leave_all.h>
 
@@ -62,19 +64,22 @@ const Pending kPending[] = {
 
 // At the end of a process: tests/pytorch/leaving_test.py.
 TEST(LeaveWithPending, IsAnEndInOrder) {
+  std::vector<std::thread> side_by_side;
   for (const Pending& pending : kPending) {
-    SCOPED_TRACE(pending.name);
-    const Backends backends({3});
-    on_backends(backends, [&](::c10d::Backend& b) {
-      if (b.getRank() != 1) return go_on(b, 3s);  // longer than what is pending has
-      Tensors one{torch::ones({1 << 18})};
-      const WorkPtr work = pending.start(b, one);
-      const auto begin = std::chrono::steady_clock::now();
-      b.shutdown();
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, 8s);
-      EXPECT_THAT(error_of_wait(*work, 5s), HasSubstr("cancelled"));
+    side_by_side.emplace_back([&pending] {
+      const Backends backends({3});
+      on_backends(backends, [&](::c10d::Backend& b) {
+        if (b.getRank() != 1) return go_on(b, 3s);  // longer than what is pending has
+        Tensors one{torch::ones({1 << 18})};
+        const WorkPtr work = pending.start(b, one);
+        const auto begin = std::chrono::steady_clock::now();
+        b.shutdown();
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, 25s) << pending.name;
+        EXPECT_THAT(error_of_wait(*work, 60s), HasSubstr("cancelled")) << pending.name;
+      });
     });
   }
+  for (std::thread& each : side_by_side) each.join();
 }
 
 TEST(LeaveWithPending, AFailedMonitoredBarrierDoesNotHinder) {
@@ -104,7 +109,7 @@ TEST(LeaveAll, LeavesGroupsSideBySideAndAlsoThoseOfSplit) {
   });
   const auto begin = std::chrono::steady_clock::now();
   leave_all();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 8s) << "2 s for all, not for each";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 11s) << "2 s for all, not for each";
   for (const auto& own : groups) {
     for (const auto& group : own) EXPECT_THROW(group->barrier({})->wait(), c10::Error);
   }

@@ -277,11 +277,11 @@ TEST(Group, ShutdownDoesNotWaitForOthers) {
       const auto unanswered = b.recv(one, 0, 0);
       const auto begin = std::chrono::steady_clock::now();
       b.shutdown();
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
       left.set_value();
       EXPECT_NE(error_of_wait(*unanswered), "nothing");
     } else {
-      EXPECT_EQ(left.get_future().wait_for(20s), std::future_status::ready);
+      EXPECT_EQ(left.get_future().wait_for(60s), std::future_status::ready);
       EXPECT_THAT(error_of_wait(*b.allreduce(one)), HasSubstr("has left"));
     }
   });

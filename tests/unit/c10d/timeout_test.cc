@@ -49,7 +49,7 @@ TEST(Timeout, EndsWhatIsWaitedForThroughAFuture) {
       const auto next = b.allreduce(other);
       EXPECT_THAT(error_of_future(*work),
                   AllOf(HasSubstr("the timeout has passed"), HasSubstr("rank 1: ")));
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 25s);
       EXPECT_THAT(error_of_future(*next), HasSubstr("the timeout has passed"));
     });
   }
@@ -80,7 +80,7 @@ TEST(Timeout, OfAGroupMayBeShorterThanThatOfItsWorld) {
     Tensors one{torch::ones({3})};
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_THAT(error_of_future(*part->allreduce(one)), HasSubstr("the timeout has passed"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 25s);
     is_over = true;
   });
 }
@@ -101,7 +101,7 @@ TEST(Timeout, OfAMonitoredBarrierEndsItWithoutRankZero) {
     opts.timeout = 100ms;
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_THROW(b.monitoredBarrier(opts), c10::Error);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 25s);
   });
 }
 

@@ -14,6 +14,7 @@
 
 #include "disk_log.h"
 #include "saved.h"
+#include "tests/sanitized.h"
 
 namespace stormo::checkpoint {
 namespace {
@@ -185,9 +186,11 @@ TEST_F(PowerCut, WithoutAnySyncSomethingIsLost) {
   int spared = 0;
   for (const auto& [place, syncs] : places) {
     for (const std::size_t sync : syncs) {
-      if (loses_something({sync})) continue;
-      ++spared;
-      EXPECT_TRUE(loses_something(syncs)) << place << ", sync " << sync;
+      if (!loses_something({sync})) {
+        ++spared;
+        EXPECT_TRUE(loses_something(syncs)) << place << ", sync " << sync;
+      }
+      if (kSanitized) break;  // one of each place
     }
   }
   EXPECT_LE(spared, 3);

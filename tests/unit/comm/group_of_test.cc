@@ -152,7 +152,7 @@ TEST(GroupOf, WhoDiesBetweenMeetingAndConnectingBlocksNobody) {
           const Status s = c.group_of(all, "all", Deadline::never()).status();
           EXPECT_EQ(s.code(), Code::kIo) << s.to_string();
           EXPECT_NE(s.message().find("has died"), std::string::npos) << s.to_string();
-          EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+          EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
         },
         /*finalize=*/false);
   }

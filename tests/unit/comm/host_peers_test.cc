@@ -28,8 +28,8 @@ class HostPeersTest : public testing::Test {
   /// Until the other has rung: a ring that is lost is seen.
   void await_ring(Rank r, Peers::Watch& watch) {
     const auto begin = std::chrono::steady_clock::now();
-    peers(r).sleep(watch, /*actively=*/false, Deadline::after(std::chrono::seconds(10)));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9));
+    peers(r).sleep(watch, /*actively=*/false, Deadline::after(std::chrono::seconds(60)));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50));
   }
 
  private:

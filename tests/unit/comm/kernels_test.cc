@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <vector>
 
@@ -261,9 +261,9 @@ TEST(Kernels, BFloat16KeepsNaNAndInfinityInVectors) {
 TEST(Kernels, AreFoundWithoutAskingTheProcessorAgain) {
   constexpr int kTimes = 100'000;
   kernel_of(DType::kFloat32);
-  const auto begun = std::chrono::steady_clock::now();
+  const std::clock_t begun = std::clock();
   for (int i = 0; i < kTimes; ++i) EXPECT_NE(kernel_of(DType::kFloat32), nullptr);
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(200));
+  EXPECT_LT(std::clock() - begun, CLOCKS_PER_SEC / 2) << "of processor time";
 }
 
 }  // namespace

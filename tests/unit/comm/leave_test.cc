@@ -92,7 +92,7 @@ TEST_P(LeavePending, CollectivesThatOthersDoNotCallAreCancelled) {
             const Buffer buffer = *x;
             works.push_back(c.all_reduce_async({&buffer, 1}, ReduceOp::kSum));
           }
-          EXPECT_LT(time_of([&] { EXPECT_OK(c.leave()); }), std::chrono::seconds(8));
+          EXPECT_LT(time_of([&] { EXPECT_OK(c.leave()); }), std::chrono::seconds(30));
           for (Work& w : works) {
             EXPECT_EQ(w.wait(Deadline::after(kLong)).code(), Code::kCancelled);
           }

@@ -283,7 +283,7 @@ TEST(NetworkPeers, SettlesWhenAllHasArrivedOrNobodyIsThere) {
     }
     const auto again = std::chrono::steady_clock::now();
     line.peers.settle(Deadline::after(std::chrono::seconds(20)));
-    EXPECT_LT(std::chrono::steady_clock::now() - again, std::chrono::seconds(1));
+    EXPECT_LT(std::chrono::steady_clock::now() - again, std::chrono::seconds(15));
   }
 }
 

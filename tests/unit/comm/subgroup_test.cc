@@ -110,7 +110,7 @@ TEST(Subgroup, DisjointOnesDoNotWaitForEachOther) {
 }
 
 TEST(Subgroup, OverlappingOnesInAnyOrderNeverDeadlock) {
-  constexpr int kSchedules = kThreadSanitizer ? 1000 : 10000;
+  constexpr int kSchedules = kSanitized ? 1000 : 10000;
   const std::vector<std::vector<Rank>> sets = {{0, 1, 2}, {1, 2, 3}, {0, 3}, {0, 1, 2, 3}};
   on_connected_ranks(4, [&](Communicator& c) {
     std::vector<std::unique_ptr<Communicator>> groups;

@@ -232,7 +232,7 @@ TEST(SumOfCodes, WhatACodecLosesComesLater) {
 TEST(SumOfCodes, EveryCodecGivesAllRanksTheSameBitsAndLosesNothing) {
   for (const CodecRow& row : codec_rows()) {
     if (row.encode == nullptr) continue;
-    for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (int ranks = 1; ranks <= 9; ranks += kSanitized ? 4 : 1) {
       for (const std::int64_t count : {1, 37, 2311}) {
         const std::string what = std::string(row.word) + " of " + std::to_string(count) + " on " +
                                  std::to_string(ranks) + " ranks";

@@ -11,6 +11,8 @@
 #include <stormo/base/rng.h>
 #include <stormo/data/sampler.h>
 
+#include "tests/long.h"
+
 namespace stormo::data {
 namespace {
 
@@ -120,6 +122,8 @@ TEST(Sharding, StratifiedEpochsAndStrictBatchesAreWithinOneOfTheirShare) {
         const Strata strata = random_classes(samples, classes, weight, sorted, seed);
         for (const int size : {1, 2, 3, 4, 7, 8, 64}) {
           for (const std::int64_t local : {1, 2, 5, 11}) {
+            // in the short form half of them, among which each two values meet
+            if (!is_long_form() && (classes + size + local) % 2 != 0) continue;
             for (const Sharding kind : kStratifiedKinds) {
               const bool strict = kind == Sharding::kStrictStratified;
               const std::int64_t batch = local * size + (strict ? 0 : size / 2);

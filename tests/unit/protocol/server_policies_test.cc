@@ -12,6 +12,8 @@
 #include <stormo/protocol/server/shard_state.h>
 #include <stormo/protocol/server/virtual_servers.h>
 
+#include "tests/sanitized.h"
+
 namespace stormo::protocol {
 namespace {
 
@@ -44,6 +46,7 @@ constexpr Duration kNone{};
 TEST_P(SoftsyncLaw, MeanStaleness) {
   const auto [workers, n] = GetParam();
   for (const double jitter : {0.02, 0.3}) {
+    if (kSanitized && jitter < 0.1) continue;
     const VirtualOutcome run =
         outcome_of({.workers = workers, .steps = 3000, .jitter = jitter, .latency = kNone},
                    {.kind = Kind::kNSoftsync, .n = n});

@@ -1,6 +1,6 @@
 // Every strategy trains every model with the losses of one process, wherever its ranks are.
 #include <algorithm>
-#include <span>
+#include <set>
 
 #include "tests/long.h"
 #include "tests/unit/train/trained_job.h"
@@ -49,22 +49,32 @@ class Matrix : public DistributedTrainer {
 
 // Batches of 10 of 47 samples: their parts are uneven on 3 and 4 ranks, and so is the last batch.
 TEST_F(Matrix, EveryStrategyHasTheLossesOfOneProcess) {
+  const std::vector<Row> all = rows();
   std::vector<Words> trainings;
   for (const std::string& model : kModels) {
     trainings.push_back(training(model, {"strategy=one_device"}));
   }
   const auto alone = train_each(1, trainings);
   std::size_t in_all = 0;
+  std::set<std::size_t> placed;  // rows that have had a placement
   const std::size_t placements = is_long_form() ? kPlacements.size() : kDifferent;
-  for (const Placement& placement : std::span(kPlacements).first(placements)) {
+  for (std::size_t p = 0; p < placements; ++p) {
+    const Placement& placement = kPlacements[p];
     trainings.clear();
-    for (const Row& row : rows()) {
-      if (!fits(row, placement)) continue;
-      for (const std::string& model : kModels) trainings.push_back(training(model, row.words));
+    std::vector<std::size_t> models;  // of the trainings
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (!fits(all[r], placement)) continue;
+      const bool is_first = placed.insert(r).second;
+      for (std::size_t m = 0; m < kModels.size(); ++m) {
+        // in the short form each row has all models once, and then one of them in turn
+        if (!is_long_form() && !is_first && (m + r + p) % kModels.size() != 0) continue;
+        trainings.push_back(training(kModels[m], all[r].words));
+        models.push_back(m);
+      }
     }
     const auto runs = train_each(placement, trainings);
     for (std::size_t i = 0; i < runs.size(); ++i) {
-      expect_equal_losses(runs[i], alone[i % kModels.size()],
+      expect_equal_losses(runs[i], alone[models[i]],
                           ::testing::PrintToString(trainings[i]) + ", " +
                               std::to_string(placement.ranks) + " ranks, " +
                               std::to_string(placement.hosts) + " host(s)");
@@ -73,7 +83,7 @@ TEST_F(Matrix, EveryStrategyHasTheLossesOfOneProcess) {
     in_all += runs.size();
   }
   std::printf("%zu trainings\n", in_all);
-  EXPECT_GE(in_all, is_long_form() ? 225u : 100u);
+  EXPECT_GE(in_all, is_long_form() ? 225u : 60u);
 }
 
 // Gradients that are rounded on their way change the losses by as little; where nothing travels

@@ -13,6 +13,7 @@
 #include <stormo/base/rng.h>
 #include <stormo/plan/project.h>
 
+#include "tests/long.h"
 #include "tests/unit/train/cut_model.h"
 
 namespace stormo::train::mesh_sweep {
@@ -124,9 +125,9 @@ bool trains_as_one_process(const test::CutWay& way, const Problem& problem,
 }
 
 TEST(MeshSweep, TrainsAsOneProcessOrIsRefused) {
-  constexpr std::uint64_t kSeeds = 150;
+  const std::uint64_t seeds = is_long_form() ? 150 : 60;
   int trained = 0;
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
     const bool has_positions = draw.of({0, 1, 1}) == 1;
@@ -135,8 +136,8 @@ TEST(MeshSweep, TrainsAsOneProcessOrIsRefused) {
     batches.push_back(batches[0].rows(0, 1));
     trained += trains_as_one_process(draw_way(draw, has_positions), problem, batches) ? 1 : 0;
   }
-  std::printf("%d of %d meshes trained, others were refused\n", trained, static_cast<int>(kSeeds));
-  EXPECT_GT(trained, 30);
+  std::printf("%d of %d meshes trained, others were refused\n", trained, static_cast<int>(seeds));
+  EXPECT_GT(trained, static_cast<int>(seeds / 5));
 }
 
 }  // namespace

@@ -93,6 +93,8 @@ TEST_F(FenceOfTwo, NobodyEntersWhenItIsClosed) {
 }
 
 TEST_F(FenceOfTwo, AProcessThatLeavesLives) {
+  Fence patient(
+      region_, 0, [this](std::string_view line) { said_.emplace_back(line); }, 60s);
   Peer peer(region_, [](Fence& fence) {
     fence.enter();
     while (!fence.is_closed()) std::this_thread::yield();
@@ -100,7 +102,7 @@ TEST_F(FenceOfTwo, AProcessThatLeavesLives) {
     for (;;) ::pause();
   });
   await_peer_inside();
-  close();
+  patient.close();
   EXPECT_EQ(::waitpid(peer.pid(), nullptr, WNOHANG), 0) << "it has left, and goes on";
   EXPECT_THAT(said_, IsEmpty());
 }
