@@ -7,6 +7,8 @@
 #include <utility>
 
 #include <stormo/analysis/step/assigned.h>
+#include <stormo/codec/adasum.h>
+#include <stormo/plan/adasum.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/logical_shards.h>
@@ -144,25 +146,39 @@ class MemoryWalk {
   /// Gradients of replicas that do not travel as they are get packed into a buffer that is kept.
   std::int64_t kept_by(const Action& reduction, const plan::FlatGroup& group) const {
     const CodecRow& codec = row_of(reduction.codec);
-    const DType sent = type_summed(reduction.codec, group.dtype);
-    const bool packed = !in_parts_ && (codec.encodes() || sent != group.dtype);
+    const bool by_adasum = plan::combines_by_adasum(reduction);
+    const DType sent = by_adasum ? DType::kFloat32 : type_summed(reduction.codec, group.dtype);
+    const bool packed = !in_parts_ && (by_adasum || codec.encodes() || sent != group.dtype);
     const std::int64_t bytes = packed ? elements(group) * bytes_of(sent) : 0;
     const auto ranks = static_cast<int>(plan_.mesh.group(0, reduction.axes).size());
+    if (by_adasum && ranks > 1) return bytes + kept_by_adasum(reduction, group.dtype);
     if (codec.has_factors() && ranks > 1) return bytes + kept_with_factors(reduction, group.dtype);
     const bool of_part =
         in_parts_ && row_of(reduction.kind).places(Value::kGradients, Placement::kReplicate);
     return bytes + kept_by_codec(reduction, elements(group) / (of_part ? shards_ : 1));
   }
 
-  /// What was lost, a left message, and three right ones.
-  std::int64_t kept_with_factors(const Action& reduction, DType dtype) const {
-    std::vector<codec::MatrixShape> gradients;
+  std::vector<codec::MatrixShape> gradients_of(const Action& reduction, DType dtype) const {
+    std::vector<codec::MatrixShape> out;
     for (int i = reduction.range.first; i <= reduction.range.last; ++i) {
       const plan::ParameterShape& p = *shapes_[static_cast<std::size_t>(i)];
       const bool here = !p.elsewhere && p.trainable && !p.sparse;
-      if (here && p.dtype == dtype) gradients.push_back(plan::matrix_of(p));
+      if (here && p.dtype == dtype) out.push_back(plan::matrix_of(p));
     }
-    const codec::LowRank factors(gradients, reduction.codec.matrix_rank);
+    return out;
+  }
+
+  /// All parts of this rank's, its part of all ranks', and scalar products.
+  std::int64_t kept_by_adasum(const Action& reduction, DType dtype) const {
+    const auto ranks = static_cast<int>(plan_.mesh.group(0, reduction.axes).size());
+    const codec::Adasum form(gradients_of(reduction, dtype), ranks);
+    return 2 * ranks * form.part_numbers() * bytes_of(DType::kFloat32) +
+           form.num_products(0) * bytes_of(DType::kFloat64);
+  }
+
+  /// What was lost, a left message, and three right ones.
+  std::int64_t kept_with_factors(const Action& reduction, DType dtype) const {
+    const codec::LowRank factors(gradients_of(reduction, dtype), reduction.codec.matrix_rank);
     return bytes_of(DType::kFloat32) *
            (factors.numbers() + factors.left_numbers() + 3 * factors.right_numbers());
   }

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <stormo/analysis/transfer/requests.h>
+#include <stormo/codec/adasum.h>
+#include <stormo/plan/adasum.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
 
@@ -26,6 +28,26 @@ std::vector<Collective> sent_by(const plan::StepPlan& plan, const PartOfModel& p
   return out;
 }
 
+/// Parts to their owners, the scalar products of each level of the tree, and what comes out to all.
+std::vector<Collective> sent_by_adasum(const Collective& request, int ranks) {
+  const codec::Adasum form(request.gradients, ranks);
+  Collective whole{.goal = GoalKind::kAllToAll,
+                   .elements = ranks * ranks * form.part_numbers(),
+                   .axes = request.axes,
+                   .stages = request.stages};
+  std::vector<Collective> out = {whole};
+  for (int level = 0; level < form.levels(); ++level) {
+    out.push_back({.elements = form.num_products(level),
+                   .dtype = DType::kFloat64,
+                   .axes = request.axes,
+                   .stages = request.stages});
+  }
+  whole.goal = GoalKind::kAllGather;
+  whole.elements = ranks * form.part_numbers();
+  out.push_back(std::move(whole));
+  return out;
+}
+
 /// In how many ways collectives over ranks with the same slice differ: 1 where all ranks of
 /// kTensorAxis have equally much, else their number.
 int different_slices(const plan::StepPlan& plan) {
@@ -39,6 +61,7 @@ int different_slices(const plan::StepPlan& plan) {
 }  // namespace
 
 std::vector<Collective> sent_as(const Collective& request, int ranks) {
+  if (request.algorithm == plan::kAdasum) return sent_by_adasum(request, ranks);
   Collective c{.goal = request.goal,
                .elements = request.elements,
                .dtype = request.dtype,

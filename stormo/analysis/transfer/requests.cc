@@ -6,6 +6,7 @@
 
 #include <stormo/analysis/transfer/inner.h>
 #include <stormo/base/check.h>
+#include <stormo/plan/adasum.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/logical_shards.h>
@@ -61,7 +62,7 @@ class Finder {
   /// A reduction in the form that the action states.
   void reduce(Collective c) {
     const bool encoded = row_of(a_.codec).encodes();
-    c.dtype = type_summed(a_.codec, c.dtype);
+    c.dtype = plan::combines_by_adasum(a_) ? DType::kFloat32 : type_summed(a_.codec, c.dtype);
     c.axes = a_.axes;
     c.algorithm = a_.algorithm;
     if (encoded) c.codec = a_.codec;
@@ -177,9 +178,10 @@ class Finder {
   /// Of whole parameters: those of one type together.
   void average_gradients() {
     if (ranks_over(plan_.mesh, a_.axes) == 1) return;
-    const bool encoded = row_of(a_.codec).encodes();
-    // terms that are weighted already
-    const bool is_sum = encoded || plan_.logical_shards > 0;
+    const bool encoded = row_of(a_.codec).encodes(), by_adasum = plan::combines_by_adasum(a_);
+    const bool packs = encoded || by_adasum;
+    // terms that are weighted already, or have no weights
+    const bool is_sum = packs || plan_.logical_shards > 0;
     const auto shapes = plan::flatten(model_);
     std::vector<Collective> of_types;
     for (int i = a_.range.last; i >= a_.range.first; --i) {
@@ -192,16 +194,18 @@ class Finder {
                                       .combine = is_sum ? Combine::kSum : Combine::kWeightedAverage,
                                       .weights_known = weights_are_known()});
       }
-      const bool fits = !encoded && type_summed(a_.codec, p.dtype) == p.dtype;
+      const bool fits = !packs && type_summed(a_.codec, p.dtype) == p.dtype;
       const bool large = p.elements * static_cast<std::int64_t>(size_of(p.dtype)) >= kInPlaceBytes;
       (fits && large ? same->in_place : same->packed).push_back(i);
-      if (row_of(a_.codec).has_factors()) same->gradients.push_back(plan::matrix_of(p));
+      if (row_of(a_.codec).has_factors() || by_adasum) {
+        same->gradients.push_back(plan::matrix_of(p));
+      }
       same->elements += p.elements;
     }
     for (Collective& c : of_types) {
       const auto flags = static_cast<std::int64_t>(c.in_place.size() + c.packed.size());
-      if (encoded) {  // behind the weights and the flags
-        if (!weights_are_known() && out_.empty()) add_number(Content::kWeights, 1);
+      if (packs) {  // behind the flags, and what is encoded behind the weights
+        if (encoded && !weights_are_known() && out_.empty()) add_number(Content::kWeights, 1);
         add_number(Content::kFlags, flags);
       } else if (sizes_.flags_apart) {
         add_number(Content::kFlags, flags);

@@ -21,6 +21,7 @@
 #include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/strategy/strategy_table.h>
+#include <stormo/plan/adasum.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/logical_shards.h>
 
@@ -54,15 +55,19 @@ Status check_keys(const Strategy& s, const StrategyRow& row) {
   return refuse(s, std::string(row.other_parameters));
 }
 
+/// Whether ranks of a host have one copy, whatever else holds.
+bool must_share(const Strategy& s) {
+  return s.parameters == Parameters::kHostShared ||
+         row_of(s.kind).parameters == std::vector{Parameters::kHostShared};
+}
+
 /// Where ranks are, and whether those of a host can share.
 Status check_hosts(const Strategy& s, const StrategyRow& row, const Job& job) {
   if (row.one_host && job.hosts() > 1) {
     return refuse(s, "keeps to one host, the job has " + std::to_string(job.hosts()) +
                          "; use 'multi_worker_mirrored' or 'ddp'");
   }
-  const bool must_share = s.parameters == Parameters::kHostShared ||
-                          row.parameters == std::vector{Parameters::kHostShared};
-  if (!must_share) return {};
+  if (!must_share(s)) return {};
   if (job.local() > 1 && !job.workers.can_share) {
     return refuse(s,
                   "cannot share parameters inside a host: that takes Stormo's own engine and "
@@ -179,6 +184,23 @@ Status check_encoding(const Strategy& s, const StepOptions& step) {
   return {};
 }
 
+/// Gradients of whole replicas, each of its own samples.
+Status check_adasum(const Strategy& s, const Job& job) {
+  if (job.step.reduction.all_reduce != plan::kAdasum) return {};
+  Requirements require;
+  require(row_of(s.kind).all_reduces,
+          "does not combine whole gradients of replicas by adasum: leave it out, or use 'ddp'");
+  require(!must_share(s),
+          "adds up in shared memory what ranks of a host have, and adasum takes copies: use 'ddp' "
+          "with parameters=replicated");
+  require(s.tensor == 1 && s.context == 1 && s.spatial.empty(),
+          "has gradients of slices or of parts of samples on a rank, and adasum takes those of "
+          "whole replicas: leave out tensor, context and spatial");
+  require(!job.sparse,
+          "combines dense gradients by adasum: leave out what makes them sparse, or adasum");
+  return require.wrong().empty() ? Status() : refuse(s, require.wrong());
+}
+
 /// Where ranks do not exchange gradients, each would find overflows of its own.
 Status check_loss_scale(const Strategy& s, const StepOptions& step) {
   if (!step.scale_loss || row_of(s.kind).trains_as_one) return {};
@@ -236,6 +258,7 @@ Status check(const Strategy& s, const Job& job) {
   if (row.check != nullptr) STORMO_RETURN_IF_ERROR(row.check(s, job));
   STORMO_RETURN_IF_ERROR(check_loss_scale(s, job.step));
   STORMO_RETURN_IF_ERROR(check_encoding(s, job.step));
+  STORMO_RETURN_IF_ERROR(check_adasum(s, job));
   STORMO_RETURN_IF_ERROR(check_model_parallel(s));
   STORMO_RETURN_IF_ERROR(check_cut(s, row, job));
   return check_hosts(s, row, job);
@@ -287,7 +310,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const StrategyRow& row = row_of(strategy.kind);
   Strategy replicated = strategy;
   // norms of whole parameters are added up by ranks that may be lost meanwhile
-  const bool is_alone = step.logical_shards > 0 || (step.commit && step.trust_ratios);
+  const bool is_alone = step.logical_shards > 0 || (step.commit && step.trust_ratios) ||
+                        step.reduction.all_reduce == plan::kAdasum;
   if (is_alone) replicated.parameters = Parameters::kReplicated;
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));

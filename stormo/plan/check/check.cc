@@ -8,7 +8,9 @@
 #include <vector>
 
 #include <stormo/base/index.h>
+#include <stormo/plan/adasum.h>
 #include <stormo/plan/bad_plan.h>
+#include <stormo/plan/check/adasum.h>
 #include <stormo/plan/check/shards.h>
 #include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/limits.h>
@@ -220,6 +222,7 @@ Status check_codec(const StepPlan& p, const Action& a) {
   if ((!row.has_codec() && a.codec != Codec::kNone) || (!row.reduces && !a.algorithm.empty())) {
     return bad("adds up no gradients, and has neither codec nor algorithm");
   }
+  if (combines_by_adasum(a)) return check_adasum(p, a);
   STORMO_RETURN_IF_ERROR(check_types(p, a));
   if (row_of(a.codec).has_density && !(a.codec.density > 0 && a.codec.density <= 1)) {
     return bad("has codec ", to_string(a.codec), ", whose density must be above 0 and at most 1");

@@ -5,6 +5,7 @@
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/plan/limits.h>
 #include <stormo/train/recipe/field_lists.h>
+#include <stormo/train/step/reducers.h>
 
 namespace stormo::train {
 namespace {
@@ -15,6 +16,12 @@ using protocol::PolicyOptions;
 template <auto kMember>
 FieldPlace policy_place(Recipe& r) {
   return &(r.train.servers.policy.*kMember);
+}
+
+std::vector<std::string_view> reducer_names() {
+  std::vector<std::string_view> out;
+  for (const ReducerRow& row : kReducers) out.push_back(row.name);
+  return out;
 }
 
 std::vector<RecipeField> strategy_fields() {
@@ -67,9 +74,9 @@ std::vector<RecipeField> strategy_fields() {
 std::vector<RecipeField> gradient_fields() {
   return {
       {"strategy.reducer",
-       "how replicas average gradients; a choice means strategy.parameters=replicated",
-       [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; }, 0, 0,
-       one_of({"auto", "ring", "hierarchical", "reduce_to_one"})},
+       "how replicas average gradients, or combine them (adasum); a choice means "
+       "strategy.parameters=replicated",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; }, 0, 0, reducer_names()},
       {"strategy.bucket_bytes", "gradients that travel together during backward; 0: measured",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.bucket_bytes; }, 0, kMost},
       {"strategy.overlap",

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include <stormo/codec/codec.h>
+#include <stormo/comm/codec/adaptive_sum.h>
 #include <stormo/comm/codec/low_rank_sum.h>
 #include <stormo/comm/codec/sum_of_codes.h>
+#include <stormo/plan/adasum.h>
 #include <stormo/tensor/allocator.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/dtype.h>
@@ -46,6 +48,9 @@ torch::Tensor flat_tensor(comm::Communicator& world, std::int64_t count, torch::
 /// Null: they travel as they are, or in another type.
 std::unique_ptr<comm::EncodedSum> encoded_sum(comm::Communicator& world,
                                               const analysis::Collective& sum) {
+  if (sum.algorithm == plan::kAdasum) {
+    return std::make_unique<comm::AdaptiveSum>(world, sum.gradients);
+  }
   const CodecRow& row = row_of(sum.codec);
   if (!row.encodes()) return nullptr;
   if (row.has_factors()) {
@@ -90,10 +95,16 @@ GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParam
   requests_.push_back(request_of(sum_));
   requests_.back().in = requests_.back().out = buffers_;
   requests_.back().encoding = encoded_.get();
+  if (encoded_ != nullptr) requests_.back().algorithm = {};  // it has operations of its own
 }
 
 torch::Tensor GradientBucket::flags() const {
   return flat_.narrow(0, 0, static_cast<std::int64_t>(parameters_.size()));
+}
+
+double GradientBucket::share(double weight, double total_weight) const {
+  if (sum_.algorithm == plan::kAdasum) return weight > 0 ? 1 : 0;
+  return total_weight > 0 ? weight / total_weight : 0;
 }
 
 std::span<const comm::Request> GradientBucket::gather(double weight, double total_weight) {
@@ -131,9 +142,9 @@ std::span<const comm::Request> GradientBucket::gather(double weight, double tota
       request.total_weight = total_weight;
     }
   } else {  // this rank's term of the average
-    const double share = total_weight > 0 ? weight / total_weight : 0;
-    share > 0 ? flat_.mul_(share) : flat_.zero_();
-    for (double& s : shares_) s *= share;
+    const double own = share(weight, total_weight);
+    own > 0 ? flat_.mul_(own) : flat_.zero_();
+    for (double& s : shares_) s *= own;
   }
   return requests_;
 }

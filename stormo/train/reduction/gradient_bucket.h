@@ -10,6 +10,7 @@
 
 #include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/status.h>
+#include <stormo/codec/codec.h>
 #include <stormo/comm/codec/encoded_sum.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/train/optimizer/optimizer.h>
@@ -27,7 +28,9 @@ namespace stormo::train {
 ///
 /// With a codec of another type than theirs all gradients are packed: each is rounded once when it
 /// is copied into the flat buffer, and at every addition between ranks. With a codec that encodes
-/// they are packed, too, and their sum travels as comm::EncodedSum does, behind the flags.
+/// they are packed, too, and their sum travels as comm::EncodedSum does, behind the flags. So do
+/// those that become one by Adasum (plan/adasum.h): as they are, without weights; a rank of weight
+/// 0 has none.
 ///
 /// On a device other than the CPU the flat buffer is there, and the flags travel by themselves: the
 /// host needs them, and must not wait for the device.
@@ -51,12 +54,14 @@ class GradientBucket {
   /// Instead of scatter(): the averages are lost.
   void forget() { large_.clear(); }
   /// Of a codec that encodes; else null.
-  comm::EncodedSum* encoded() { return encoded_.get(); }
+  comm::EncodedSum* encoded() { return row_of(sum_.codec).encodes() ? encoded_.get() : nullptr; }
   /// Of its first parameter.
   const std::string& name() const { return parameters_.front().name; }
 
  private:
   torch::Tensor flags() const;
+  /// Of this rank, in what comes out.
+  double share(double weight, double total_weight) const;
 
   std::vector<NamedParameter> parameters_;  // those in place first
   analysis::Collective sum_;
@@ -69,7 +74,7 @@ class GradientBucket {
   std::vector<double> shares_;
   comm::Buffer all_shares_;
   std::vector<comm::Buffer> buffers_;          // of the sum: of the large ones, and of flat_
-  std::unique_ptr<comm::EncodedSum> encoded_;  // of a codec that encodes; else null
+  std::unique_ptr<comm::EncodedSum> encoded_;  // of a codec that encodes, or Adasum; else null
   std::vector<comm::Request> requests_;        // of the flags, if they travel apart, and the sum
 };
 

@@ -21,6 +21,7 @@
 #include <stormo/train/server_store/served_store.h>
 #include <stormo/train/server_store/server_averaged_store.h>
 #include <stormo/train/step/layout.h>
+#include <stormo/train/step/reducers.h>
 #include <stormo/train/step/topology_file.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/host_copy_store.h>
@@ -31,19 +32,9 @@
 namespace stormo::train {
 namespace {
 
-std::string builder_of(Reducer reducer) {
-  switch (reducer) {
-    case Reducer::kAuto: return {};
-    case Reducer::kRing: return "ring_all_reduce";
-    case Reducer::kHierarchical: return "hierarchical_all_reduce";
-    case Reducer::kReduceToOne: return "star_all_reduce";
-  }
-  return {};
-}
-
 parallel::ReductionForm form_of(const GradientOptions& options) {
   if (options.deterministic) return parallel::in_one_order(options.codec);
-  return {.codec = options.codec, .all_reduce = builder_of(options.reducer)};
+  return {.codec = options.codec, .all_reduce = std::string(row_of(options.reducer).algorithm)};
 }
 
 /// Whether every micro-batch is computed in one piece, one after the other: then gradients become
@@ -182,6 +173,11 @@ std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int
 }
 
 Status check_codec(const GradientOptions& options) {
+  if (options.reducer == kAdasumReducer && options.codec != Codec::kNone) {
+    return invalid_argument(
+        "gradients are combined by adasum as they are; leave out strategy.compression, or choose "
+        "another reducer");
+  }
   const bool orders = options.deterministic || options.reducer != Reducer::kAuto;
   if (!row_of(options.codec).encodes() || !orders) return {};
   return invalid_argument(
@@ -206,6 +202,9 @@ Status check_commits(const TrainerOptions& o) {
   require(optim::updates_ranges(o.optimizer.kind), "elastic training does not go with lbfgs");
   require(o.gradients.codec == Codec::kNone,
           "elastic training keeps nothing of what a compression has lost: leave out compression");
+  require(o.gradients.reducer != kAdasumReducer,
+          "elastic training adds gradients up, whoever computes them: leave out "
+          "strategy.reducer=adasum");
   require(o.sharding == data::Sharding::kShuffled,
           "the samples of an elastic run do not depend on its ranks: leave out data.sharding");
   require(o.patience == 0,

@@ -1,6 +1,8 @@
 // Runs whose gradients travel in a codec that encodes, ended and gone on with, on real processes.
 #include <csignal>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/long.h"
 #include "tests/unit/train/trained_job.h"
@@ -25,6 +27,25 @@ TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithWhatACodecHasLost) {
   }
   const auto unbroken = train_each(2, trainings);
   for (std::size_t i = 0; i < trainings.size(); ++i) expect_goes_on(trainings[i], unbroken[i]);
+}
+
+// Replicas stay equal in a host and between hosts, also those of stages. A run goes on bit for bit
+// with its weights and the optimizer's state.
+TEST_F(DistributedTrainer, ARunByAdasumHasEqualReplicasAndGoesOnBitwise) {
+  const Words common = {"model=mlp",    "precision=float32", "strategy=ddp",  "batch=10",
+                        "checkpoint=1", "reducer=adasum",    "verify_every=1"};
+  const Words buckets = joined(common, {"bucket_bytes=4000"});
+  const Words stages = joined(common, {"pipeline=2", "micro_batches=2"});
+  const std::vector<std::pair<Placement, Words>> runs = {
+      {3, buckets}, {5, buckets}, {{4, 2}, buckets}, {4, stages}};
+  for (const auto& [placement, arguments] : runs) {
+    SCOPED_TRACE(::testing::PrintToString(arguments) + std::to_string(placement.ranks));
+    const RankFile run = train(placement, arguments);
+    EXPECT_TRUE(run.mismatches.empty());
+    ASSERT_GT(run.losses.size(), 5u);
+    EXPECT_LT(run.losses.rbegin()->second, run.losses.begin()->second);
+  }
+  expect_goes_on(buckets, train(2, buckets));
 }
 
 // On other ranks it goes on with what all have lost, though not with the same bits.

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -104,6 +105,33 @@ TEST(GradientReducer, EightBitsAreAQuarterOfTheBytes) {
   EXPECT_GT(eighth.worst, 1e-4);
   const Average later = average(hosts, {.overlap = overlap, .codec = Codec::kInt8}, /*times=*/50);
   EXPECT_LT(later.worst, eighth.worst / 10);
+}
+
+// Without weights: only whether a rank has samples counts, and what it has no gradient of changes
+// nothing.
+TEST(GradientReducer, AdasumCombinesGradientsOfRanksWithSamples) {
+  test::Group group = comm::make_hosts({2, 1});
+  test::on_ranks(group, [](comm::Communicator& world) {
+    std::vector<NamedParameter> parameters;
+    for (const auto& [name, elements] : {std::pair{"of all", 2}, {"of one", 3}, {"of none", 1}}) {
+      parameters.push_back({name, torch::zeros({elements}).requires_grad_()});
+    }
+    torch::Tensor &all = parameters[0].tensor, &one = parameters[1].tensor;
+    GradientReducer reducer(world, parameters);
+    reducer.set_plan(
+        train::plan_of_replicas(parameters, world.size(),
+                                {.overlap = train::Overlap::at_the_end(), .algorithm = "adasum"}));
+    const std::vector<std::vector<float>> own = {{1, 0}, {0, 3}, {9, 9}};
+    all.mutable_grad() = torch::tensor(own[static_cast<std::size_t>(world.rank())]);
+    if (world.rank() == 0) one.mutable_grad() = torch::tensor({1.f, 2.f, 3.f});
+    const std::vector<double> weights = {1, 5, 0};
+    reducer.set_weight(weights[static_cast<std::size_t>(world.rank())]);
+    throw_if_error(reducer.reduce());
+    EXPECT_TRUE(torch::equal(all.grad(), torch::tensor({1.f, 3.f})));
+    EXPECT_TRUE(torch::equal(one.grad(), torch::tensor({1.f, 2.f, 3.f})));
+    EXPECT_FALSE(parameters[2].tensor.grad().defined());
+    EXPECT_TRUE(reducer.residuals().empty());
+  });
 }
 
 // A request has what the plan says, so gradients must be of that.

@@ -9,6 +9,7 @@
 #include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/recipe/recipe_schema.h>
+#include <stormo/train/step/reducers.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
@@ -281,6 +282,27 @@ TEST(RecipeCheck, AReducerMeansReplicas) {
   EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kReplicated);
   options.strategy.kind = Strategy::Kind::kFsdp;
   EXPECT_THAT(strategy_of(options).status().message(), HasSubstr("leave them out, or use 'ddp'"));
+}
+
+TEST(RecipeCheck, AdasumIsOfReplicasAndTakesGradientsAsTheyAre) {
+  EXPECT_THAT(errors_of({"reducer=adasum"}), IsEmpty());
+  EXPECT_THAT(errors_of({"reducer=adasum", "bucket_bytes=1000"}), IsEmpty());
+  for (const char* codec : {"compression=int8", "compression=bfloat16"}) {
+    EXPECT_THAT(errors_of({"reducer=adasum", codec}),
+                ElementsAre(HasSubstr("strategy.compression: gradients are combined by adasum as "
+                                      "they are; leave out strategy.compression")));
+  }
+  EXPECT_THAT(errors_of({"reducer=adasum", "deterministic=true"}),
+              ElementsAre(HasSubstr("leave out the reducer")));
+  EXPECT_THAT(errors_of({"reducer=adasum", "strategy.kind=parameter_averaging"}),
+              ElementsAre(HasSubstr("does not use strategy.reducer (of ")));
+  TrainerOptions options;
+  options.gradients.reducer = kAdasumReducer;
+  EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kReplicated);
+  EXPECT_EQ(step_options_of(options, false, 1).reduction.all_reduce, "adasum");
+  options.commits = true;
+  EXPECT_THAT(strategy_of(options).status().message(),
+              HasSubstr("leave out strategy.reducer=adasum"));
 }
 
 TEST(RecipeCheck, PartsOfThePositionsNeedAnOutputForEach) {

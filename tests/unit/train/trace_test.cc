@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/plan/adasum.h>
 #include <stormo/train/estimate/step_sizes.h>
 
 #include "tests/unit/train/plan_run.h"
@@ -35,6 +36,8 @@ std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.nam
 
 /// Whether gradients are rounded on their way.
 bool rounds(const Case& c) { return c.step.reduction.codec != Codec::kNone; }
+/// Whether they become one in another way than by a sum.
+bool is_by_adasum(const Case& c) { return c.step.reduction.all_reduce == plan::kAdasum; }
 /// Whether so little is left of them that a few steps go another way.
 bool goes_another_way(Codec codec) { return codec.kind > Codec::kInt8; }
 
@@ -86,6 +89,9 @@ TEST_P(Trace, IsThePlan) {
   } else {
     problems.insert(problems.end(), {test::cnn_problem(), test::gpt_problem()});
   }
+  if (is_by_adasum(c)) {
+    for (Problem& problem : problems) problem.type = torch::kFloat32;
+  }
   for (const Problem& problem : problems) {
     // 13 rows on 4 ranks: parts of 3 and 4; 3 on 4: one rank has none
     std::vector<Batch> batches = problem.batches(2, 13);
@@ -96,7 +102,7 @@ TEST_P(Trace, IsThePlan) {
       test::expect_trace(ranks[r].trace, project(all.plan, static_cast<Rank>(r)), batches.size());
     }
     expect_predicted_bytes(all, ranks);
-    if (goes_another_way(c.step.reduction.codec)) {
+    if (goes_another_way(c.step.reduction.codec) || is_by_adasum(c)) {
       for (const test::PlanResult& r : ranks) {
         test::expect_near(r.values, ranks[0].values, 0, problem.name);
       }
@@ -128,6 +134,10 @@ std::vector<std::pair<std::string, StepOptions>> steps(const Way& way,
   if (way.row().all_reduces) {
     out.push_back({"_buckets", {.clip = true, .bucket_bytes = 64}});
     out.push_back({"_buckets_of_micro_batches", {.micro_batches = 2, .bucket_bytes = 1000}});
+    const parallel::ReductionForm adasum{.all_reduce = plan::kAdasum};
+    out.push_back({"_adasum", {.micro_batches = 2, .clip = true, .reduction = adasum}});
+    out.push_back(
+        {"_adasum_buckets", {.scale_loss = true, .bucket_bytes = 1000, .reduction = adasum}});
   }
   for (const CodecRow& codec : codec_rows()) {
     if (codec.codec == Codec::kNone || !as_one) continue;

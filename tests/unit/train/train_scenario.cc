@@ -125,7 +125,7 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   strategy.pipeline = static_cast<int>(number(arguments, "pipeline", 1));
   strategy.tensor = static_cast<int>(number(arguments, "tensor", 1));
   options.gradients.reducer =
-      named(arguments, "reducer", {"auto", "ring", "hierarchical", "reduce_to_one"},
+      named(arguments, "reducer", {"auto", "ring", "hierarchical", "reduce_to_one", "adasum"},
             train::Reducer::kAuto);
   const auto codecs = codec_names();
   options.gradients.codec =
