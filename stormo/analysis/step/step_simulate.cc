@@ -127,7 +127,7 @@ class TimeWalk {
       const auto* c = std::get_if<Collective>(&t);
       if (c == nullptr || !takes_part(plan_.mesh, group, *c)) continue;
       STORMO_ASSIGN_OR_RETURN(const double seconds, times_.collective(group.ranks_per_host, *c));
-      start(group, seconds, a.asynchronous);
+      start(group, seconds + std::exchange(encoding_, 0), a.asynchronous);
     }
     wait_for(row_of(a.kind).needs_at_end, a);
     return {};
@@ -204,8 +204,9 @@ class TimeWalk {
         STORMO_ASSIGN_OR_RETURN(seconds, times_.collective(group.ranks_per_host, c));
         like = &group;
       }
-      start(group, seconds, a.asynchronous);
+      start(group, seconds + encoding_, a.asynchronous);
     }
+    encoding_ = 0;
     return {};
   }
 
@@ -300,6 +301,13 @@ class TimeWalk {
 
   void compute(const Action& a) {
     if (row_of(a.kind).adds_gradients) note_gradients(a);
+    encoding_ = 0;
+    if (a.codec != Codec::kNone) {  // whoever sends also encodes and decodes
+      for (const std::size_t r : concerned_) {
+        encoding_ = std::max(encoding_, times_.compute(static_cast<Rank>(r), a));
+      }
+      return;
+    }
     for (const std::size_t r : concerned_) {
       const double seconds = times_.compute(static_cast<Rank>(r), a) * share_loaded(r, a);
       double& now = ranks_[r].compute;
@@ -401,6 +409,7 @@ class TimeWalk {
                                                            {Value::kMixed, {}},
                                                            {Value::kAveraged, {}}}};
   std::size_t action_ = 0;
+  double encoding_ = 0;  // of the present action, until its first collective
   int step_ = 0;
   int replica_ = 0;  // where actions are assigned, else 0
   StepSimulation out_;

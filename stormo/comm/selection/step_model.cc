@@ -5,6 +5,27 @@
 #include <stormo/plan/project.h>
 
 namespace stormo::comm {
+namespace {
+
+using plan::Placement;
+
+/// How many numbers of a rank travel in the codec of an action.
+double numbers_of(const plan::StepPlan& p, const plan::Action& a) {
+  const std::vector<const plan::ParameterShape*> all = flatten(p.model);
+  double sum = 0;
+  for (int i = a.range.first; i <= a.range.last; ++i) {
+    const plan::ParameterShape& each = *all[static_cast<std::size_t>(i)];
+    const bool travels = each.trainable && !each.sparse && !each.elsewhere;
+    if (travels) sum += static_cast<double>(each.elements);
+  }
+  if (row_of(a.kind).places(plan::Value::kGradients, Placement::kShard)) return sum;
+  for (std::size_t axis = 0; axis < p.parameters.size(); ++axis) {  // else of this rank's part
+    if (p.parameters[axis] == Placement::kShard) sum /= p.mesh.axes[axis].size;
+  }
+  return sum;
+}
+
+}  // namespace
 
 Result<analysis::StepCost> StepModel::cost(const StepInput& step) {
   return analysis::cost(step.plan, step.ranks_per_host, step.sizes, traffic_of_collectives());
@@ -46,6 +67,18 @@ Result<analysis::ComputeTimes> StepModel::times_of(const StepInput& step) const 
                           "--measured, or write flops= into the segments");
 }
 
+Result<StepModel::ComputeTime> StepModel::compute_of(const StepInput& step) const {
+  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, times_of(step));
+  const ComputeTime computes = analysis::compute_times(step.plan, times);
+  if (step.codec == CodecSpeed{}) return computes;
+  return ComputeTime([&step, computes](Rank rank, const plan::Action& a) {
+    const double own = computes(rank, a);
+    if (!row_of(a.kind).has_codec()) return own;
+    const auto ranks = static_cast<int>(step.plan.mesh.group(rank, a.axes).size());
+    return own + seconds_of_sum(a.codec, step.codec, numbers_of(step.plan, a), ranks);
+  });
+}
+
 analysis::StepTimes StepModel::on_links(const StepInput& step, const ComputeTime& compute) {
   return {.compute = compute,
           .collective = [this](const std::vector<int>& hosts,
@@ -70,15 +103,15 @@ Result<analysis::StepSimulation> StepModel::simulate(const StepInput& step,
 Result<analysis::StepSimulation> StepModel::simulate(const plan::AssignedPlan& assigned,
                                                      const StepInput& step,
                                                      analysis::Timeline timeline) {
-  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, times_of(step));
-  return analysis::simulate(assigned, step.ranks_per_host, step.sizes,
-                            on_links(step, analysis::compute_times(step.plan, times)), timeline);
+  STORMO_ASSIGN_OR_RETURN(const ComputeTime compute, compute_of(step));
+  return analysis::simulate(assigned, step.ranks_per_host, step.sizes, on_links(step, compute),
+                            timeline);
 }
 
 Result<analysis::StepSimulation> StepModel::simulate(const StepInput& step,
                                                      analysis::Timeline timeline) {
-  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, times_of(step));
-  return simulate(step, analysis::compute_times(step.plan, times), timeline);
+  STORMO_ASSIGN_OR_RETURN(const ComputeTime compute, compute_of(step));
+  return simulate(step, compute, timeline);
 }
 
 Result<analysis::StepSimulation> StepModel::without_communication(const StepInput& step) const {

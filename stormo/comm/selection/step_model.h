@@ -13,6 +13,7 @@
 #include <stormo/analysis/step/step_simulate.h>
 #include <stormo/analysis/transfer/collectives.h>
 #include <stormo/base/status.h>
+#include <stormo/codec/speed.h>
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/plan/assigned/assigned_plan.h>
 #include <stormo/plan/step_plan.h>
@@ -27,6 +28,7 @@ struct StepInput {
   analysis::MemorySizes memory = {};
   std::int64_t samples = 1;  ///< of one micro-batch of a rank
   std::optional<analysis::ComputeTimes> measured = {};
+  CodecSpeed codec = {};  ///< of that of the plan; 0: encoding and decoding take no time
 };
 
 /// Predicts bytes and times of training steps on the links of a topology. Runs none.
@@ -49,7 +51,7 @@ class StepModel {
   Result<analysis::StepSimulation> simulate(const StepInput& step, const ComputeTime& compute,
                                             analysis::Timeline timeline);
   /// With measured times, or by the operations that the plan states for each segment.
-  /// kInvalidArgument if neither is there.
+  /// kInvalidArgument if neither is there. What ranks encode and decode belongs to what they send.
   Result<analysis::StepSimulation> simulate(const StepInput& step, analysis::Timeline timeline);
   /// The same of `assigned`, whose plan is that of `step`.
   Result<analysis::StepSimulation> simulate(const plan::AssignedPlan& assigned,
@@ -61,6 +63,7 @@ class StepModel {
 
  private:
   Result<analysis::ComputeTimes> times_of(const StepInput& step) const;
+  Result<ComputeTime> compute_of(const StepInput& step) const;
   analysis::StepTimes on_links(const StepInput& step, const ComputeTime& compute);
   analysis::TrafficOf traffic_of_collectives();
 

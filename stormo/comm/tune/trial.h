@@ -12,7 +12,7 @@
 
 namespace stormo::comm {
 
-/// Runs collectives with any algorithm to measure their time. Internal to tune and regret.
+/// Runs collectives with any algorithm to measure their time. Internal to this room.
 class Trial {
  public:
   /// Allocates buffers of `max_bytes` in the world's arena. Waits for `pause` before every run. A

@@ -1,0 +1,34 @@
+#include <stormo/comm/selection/step_price.h>
+
+#include <algorithm>
+
+#include <stormo/base/check.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::comm {
+namespace {
+
+/// Steps in which parameters are averaged once; 1: the simulation is of all steps of a period.
+int steps_of_average(const plan::StepPlan& p) {
+  if (is_staggered(p)) return 1;
+  const auto averages = [](const plan::Action& a) { return row_of(a.kind).averages(); };
+  const auto found = std::ranges::find_if(p.actions, averages);
+  return found == p.actions.end() ? 1 : std::max(1, found->every);
+}
+
+}  // namespace
+
+Result<StepPrice> price_of(const StepModel& model, const StepInput& step, double seconds) {
+  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation alone, model.without_communication(step));
+  const double added = (seconds - alone.seconds) / steps_of_average(step.plan);
+  return StepPrice{.seconds = alone.seconds + added, .alone = alone.seconds};
+}
+
+std::size_t least_lossy(std::span<const StepPrice> ways) {
+  STORMO_CHECK(!ways.empty(), "least_lossy: nothing to choose from");
+  auto taken = std::ranges::find_if(ways, hides);
+  if (taken == ways.end()) taken = std::ranges::min_element(ways, {}, &StepPrice::seconds);
+  return static_cast<std::size_t>(taken - ways.begin());
+}
+
+}  // namespace stormo::comm
