@@ -27,6 +27,8 @@ Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) 
   return become_train_program();
 }
 
+Result<bool> simulate_open_recipe(const PlanOptions&) { return become_train_program(); }
+
 Status search_plans(const PlanOptions&) { return become_train_program(); }
 
 Result<std::optional<TorchFacts>> torch_facts() {

@@ -72,6 +72,10 @@ Status plan_cost(const PlanOptions& o) {
 }
 
 Status simulate_plan(const PlanOptions& o) {
+  if (is_recipe(o.plan)) {
+    STORMO_ASSIGN_OR_RETURN(const bool is_open, simulate_open_recipe(o));
+    if (is_open) return {};
+  }
   STORMO_ASSIGN_OR_RETURN(const Plan p, load_plan(o));
   if (const auto* step = std::get_if<StepInput>(&p)) return simulate_step(o, *step);
   if (o.svg) return invalid_argument("--svg draws steps; 'stormo plan show --svg' a collective");

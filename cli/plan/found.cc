@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <cli/plan/output.h>
+#include <cli/plan/ways.h>
 
 namespace stormo::cli {
 namespace {
@@ -75,19 +76,25 @@ void print_refused(const train::Found& found) {
 }  // namespace
 
 void print_found_json(const train::Found& found, const train::Recipe& recipe,
-                      const std::optional<OneProcess>& one_process) {
+                      const std::optional<OneProcess>& one_process,
+                      const std::optional<CodedWay>& coded) {
   for (const train::Outcome& w : found.fitting) print_json(to_json(w, recipe));
   Json end = {{"event", "end"},
               {"fitting", found.fitting.size()},
               {"too_large", found.too_large},
               {"refused", found.refused}};
+  if (coded) {
+    end["codecs"] = {{"keys", keys_of(coded->way.candidate, recipe.train)},
+                     {"ways", Json::parse(ways_json(coded->codecs))}};
+  }
   if (one_process) end["one_process_seconds"] = one_process->seconds;
   print_json(end);
 }
 
 Status print_found(const comm::StepModel& model, const train::Found& found,
                    const train::Recipe& recipe, std::int64_t memory,
-                   const std::optional<OneProcess>& one_process) {
+                   const std::optional<OneProcess>& one_process,
+                   const std::optional<CodedWay>& coded) {
   Rows rows{{"step", "computing", "waiting", "communication", "memory of a rank", "keys"}};
   for (const train::Outcome& w : found.fitting | std::views::take(kShownWays)) {
     STORMO_ASSIGN_OR_RETURN(std::vector<std::string> row, row_of(model, w, recipe));
@@ -109,6 +116,11 @@ Status print_found(const comm::StepModel& model, const train::Found& found,
                            fmt::join(keys_of(found.smallest->candidate, recipe.train), " ")));
   }
   print_refused(found);
+  if (coded) {
+    print_line(fmt::format("with each strategy.compression: {}",
+                           fmt::join(keys_of(coded->way.candidate, recipe.train), " ")));
+    print_ways(coded->codecs, {.compression = true});
+  }
   if (one_process) {
     const bool faster = one_process->seconds < found.fitting.front().seconds;
     print_line(fmt::format(

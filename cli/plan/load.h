@@ -27,6 +27,10 @@ inline bool is_recipe(std::string_view name) { return name.ends_with(".toml"); }
 /// With --measured it trains a few steps.
 Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host);
 
+/// Where the recipe leaves a key open ("auto"), says what each of its values takes, and which one
+/// ranks with these links would choose. False: it does not, and nothing is said.
+Result<bool> simulate_open_recipe(const PlanOptions& o);
+
 /// `s`, loaded as the options say, if it may be executed. One from a file is verified; tests verify
 /// the builders.
 Result<plan::Schedule> executable(const PlanOptions& o, plan::Schedule s);

@@ -10,6 +10,7 @@
 #include <cli/plan/load.h>
 #include <cli/plan/recipe.h>
 #include <cli/train/report.h>
+#include <stormo/codec/speed.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/launch/process/cpus.h>
@@ -89,6 +90,17 @@ Result<std::vector<train::StepMeasurement>> measure_here(const train::RanksOfHos
 Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {
   const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   STORMO_ASSIGN_OR_RETURN(const LoadedRecipe loaded, load_recipe(o, ranks));
+  if (loaded.recipe.open.any()) {
+    return invalid_argument(
+        "ranks choose what is \"auto\" when they start, by their links and times; write a "
+        "value, or see what all of them would take: stormo plan simulate RECIPE");
+  }
+  return step_of(o, loaded, ranks_per_host);
+}
+
+Result<StepInput> step_of(const PlanOptions& o, const LoadedRecipe& loaded,
+                          const std::vector<int>& ranks_per_host) {
+  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   const auto& [recipe, data, task] = loaded;
   const std::vector<int> computing = train::workers_per_host(recipe.train, ranks_per_host);
   if (computing.empty()) {
@@ -107,12 +119,11 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   step.memory.process = static_cast<std::int64_t>(launch::own_memory());
   STORMO_ASSIGN_OR_RETURN(const train::RanksOfHost host, measured_host(recipe, computing));
   STORMO_ASSIGN_OR_RETURN(
-      std::vector<train::StepMeasurement> measured,
+      const std::vector<train::StepMeasurement> measured,
       measure_here(host, task, *data.train,
                    {{recipe.train, step.samples, has_backward_parts(step.plan)}}));
-  step.measured = std::move(measured[0].times);
-  step.memory.activations = std::move(measured[0].activations);
-  step.memory.outputs = std::move(measured[0].outputs);
+  train::take_measured(step, measured[0]);
+  step.codec = measure_speed(recipe.train.gradients.codec);
   return step;
 }
 

@@ -20,6 +20,11 @@ struct LoadedRecipe {
 /// that is wrong. `any_strategy`: what it says of the strategy does not count.
 Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strategy = false);
 
+/// Its step on hosts with that many ranks; with --measured a few are trained. What is open in the
+/// recipe has its default.
+Result<StepInput> step_of(const PlanOptions& o, const LoadedRecipe& loaded,
+                          const std::vector<int>& ranks_per_host);
+
 /// The ranks of the fullest host of a job, as far as this host has cores for them, and how many
 /// threads each of them would use: what is measured here.
 Result<train::RanksOfHost> measured_host(const train::Recipe& recipe,

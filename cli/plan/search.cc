@@ -13,10 +13,11 @@
 #include <cli/plan/load.h>
 #include <cli/plan/recipe.h>
 #include <cli/plan/step.h>
+#include <cli/plan/ways.h>
 #include <stormo/base/replace_file.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/process/available_memory.h>
-#include <stormo/train/planner/choose.h>
+#include <stormo/train/planner/measure_on_ranks.h>
 #include <stormo/train/planner/search.h>
 
 namespace stormo::cli {
@@ -34,6 +35,7 @@ Result<train::Found> search(bool measured, const train::Recipe& recipe, const tr
                        .process = static_cast<std::int64_t>(launch::own_memory())};
   if (measured) {
     STORMO_ASSIGN_OR_RETURN(const train::RanksOfHost host, measured_host(recipe, ranks_per_host));
+    job.codec = measure_speed(recipe.train.gradients.codec);
     job.measure = [&, host](const std::vector<train::Wanted>& wanted) {
       return measure_here(host, task, data, wanted);
     };
@@ -59,6 +61,18 @@ Result<OneProcess> alone(const train::Recipe& recipe, const train::Task& task,
     if (!best || seconds < best->seconds) best = OneProcess{threads, seconds};
   }
   return *best;
+}
+
+constexpr train::OpenKeys kOpenCodec{.compression = true};
+
+/// The fastest of the ways in which gradients travel, with each codec.
+std::optional<CodedWay> fastest_coded(comm::StepModel& model, const train::Found& found,
+                                      const train::Recipe& recipe, const train::Task& task) {
+  for (const train::Outcome& way : found.fitting) {
+    auto codecs = priced_ways(model, with(recipe.train, way.candidate), task, way.step, kOpenCodec);
+    if (codecs.ok() && codecs->size() > 1) return CodedWay{way, std::move(*codecs)};
+  }
+  return std::nullopt;
 }
 
 Status write_recipe(const PlanOptions& o, train::Recipe recipe, const parallel::Candidate& best) {
@@ -104,10 +118,11 @@ Status search_plans(const PlanOptions& options) {
   if (o.measured) {
     STORMO_ASSIGN_OR_RETURN(one_process, alone(recipe, task, *data.train));
   }
+  const std::optional<CodedWay> coded = fastest_coded(model, found, recipe, task);
   if (o.json) {
-    print_found_json(found, recipe, one_process);
+    print_found_json(found, recipe, one_process, coded);
   } else {
-    STORMO_RETURN_IF_ERROR(print_found(model, found, recipe, memory, one_process));
+    STORMO_RETURN_IF_ERROR(print_found(model, found, recipe, memory, one_process, coded));
   }
   return write_recipe(o, recipe, found.fitting.front().candidate);
 }

@@ -75,8 +75,9 @@ void use_servers(train::Recipe& recipe) {
   if (was.kind == train::Strategy::Kind::kParameterServer) return;
   s = {.kind = train::Strategy::Kind::kParameterServer,
        .exchange_periods = was.exchange_periods,
-       .period = was.period};
+       .period = recipe.open.period ? without.period : was.period};
   recipe.train.gradients = {};
+  recipe.open = {};
 }
 
 /// The options of training with this policy.

@@ -23,7 +23,7 @@
 #include <stormo/train/elastic/membership_log.h>
 #include <stormo/train/elastic/membership_replay.h>
 #include <stormo/train/optimizer/optimizer.h>
-#include <stormo/train/planner/choose.h>
+#include <stormo/train/planner/measure_on_ranks.h>
 #include <stormo/train/planner/planned_step.h>
 #include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/initial_weights.h>

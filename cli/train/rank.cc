@@ -20,6 +20,7 @@
 #include <cli/output_path.h>
 #include <cli/plan/step.h>
 #include <cli/train/check.h>
+#include <cli/train/choice/traffic.h>
 #include <cli/train/otlp.h>
 #include <cli/train/report.h>
 #include <cli/train/reports.h>
@@ -324,6 +325,16 @@ Status begin_trace(const TrainRun& run, comm::Communicator& group, train::Traine
   return trace->begin();
 }
 
+/// Of a new run, in place of the initial ones.
+Status load_other_weights(const TrainRun& run, Prepared& prepared) {
+  STORMO_ASSIGN_OR_RETURN(
+      const std::vector<std::string> lines,
+      train::load_initial_weights(run.parsed.recipe, prepared.data.preprocessing,
+                                  *prepared.task.module));
+  for (const std::string& line : lines) std::cerr << printable(line) << "\n";
+  return {};
+}
+
 /// Returns the exit code. What it refuses before the first step, it refuses on all ranks.
 Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, Progress& progress) {
   comm::Communicator& group = world.communicator();
@@ -342,12 +353,9 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   STORMO_RETURN_IF_ERROR(refuse_together(group, problem));
   auto& [data, task] = *prepared;
   if (begins_run(run, world)) warn_of(run, data);
-  if (takes_others) {
-    STORMO_ASSIGN_OR_RETURN(
-        const std::vector<std::string> lines,
-        train::load_initial_weights(run.parsed.recipe, data.preprocessing, *task.module));
-    for (const std::string& line : lines) std::cerr << printable(line) << "\n";
-  }
+  if (takes_others) STORMO_RETURN_IF_ERROR(load_other_weights(run, *prepared));
+  STORMO_ASSIGN_OR_RETURN(const std::optional<ChosenTraffic> chosen,
+                          settle_traffic(run, group, task, *data.train, options));
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, task, data.train, data.splits, std::move(options));
   trainer.set_data_records(data.records);
@@ -358,6 +366,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   if (begins_run(run, world)) {
     STORMO_RETURN_IF_ERROR(open_reports(run, /*goes_on=*/false, outlets));
     trainer.set_observer(&outlets.reports->observer());
+    if (chosen) outlets.reports->note(chosen->line, chosen->json);
   }
   trainer.on_lead([&]() -> Result<observe::RunObserver*> {
     const Status monitored = open_monitor(run, outlets);

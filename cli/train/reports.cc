@@ -163,6 +163,11 @@ observe::RunObserver& Reports::observer() {
   return *tee_;
 }
 
+void Reports::note(const std::string& line, const std::string& json) {
+  errors_.append(line + "\n");
+  if (has_json_) output_.append(json + "\n");
+}
+
 void Reports::fail(const observe::ErrorRecord& record) {
   if (!text_in_all_) text_.on_error(record);
   observer().on_error(record);

@@ -47,6 +47,8 @@ class Reports {
   std::ostream& errors() { return errors_; }
   /// A line for people. Any thread.
   void say(const std::string& line) { errors_.append("stormo train: " + line + "\n"); }
+  /// What ranks have chosen: a line for people, and one of JSON for programs.
+  void note(const std::string& line, const std::string& json);
   /// A person learns of it in any case.
   void fail(const observe::ErrorRecord& record);
   /// Waits for the readers until `by`. False when anything was lost.

@@ -65,6 +65,11 @@ int dry_run(SoundRun run, const TrainArguments& a) {
   for (const auto* lines : {&std::as_const(run.parsed.left_out), &data.warnings, &data.hints}) {
     warn(*lines);
   }
+  if (recipe.open.any()) {
+    warn(
+        {"ranks choose what is \"auto\" when they start; this plan is without compression, or with "
+         "the longest period; 'stormo plan simulate RECIPE' says what all values would take"});
+  }
   if (json) {
     const Result<std::string> predicted = step_figures(o, run.step);
     if (!predicted.ok()) return fail_usage({predicted.status().message()}, json);

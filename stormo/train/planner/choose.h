@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
@@ -17,9 +14,5 @@ namespace stormo::train {
 /// kExhausted if nothing fits into the memory of each rank.
 Result<TrainerOptions> choose_strategy(comm::Communicator& world, const Task& task,
                                        const data::Dataset& data, const TrainerOptions& options);
-
-/// What each rank of the fullest host may use of the memory that is available on a host, beside
-/// what it uses already.
-std::int64_t memory_of_a_rank(std::uint64_t available, const std::vector<int>& ranks_per_host);
 
 }  // namespace stormo::train

@@ -58,6 +58,13 @@ void measure_moves(comm::StepInput& step, const Task& task, const data::Dataset&
   step.sizes.outputs = output_bytes(task, dataset, step.samples);
 }
 
+void take_measured(comm::StepInput& step, const StepMeasurement& m) {
+  step.measured = m.times;
+  step.memory.activations = m.activations;
+  step.memory.outputs = m.outputs;
+  step.sizes.outputs = m.outputs;
+}
+
 Result<analysis::StepSimulation> simulated_as_trained(comm::StepModel& model,
                                                       const TrainerOptions& options,
                                                       comm::StepInput& step) {

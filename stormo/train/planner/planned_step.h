@@ -6,6 +6,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/selection/step_model.h>
 #include <stormo/data/dataset.h>
+#include <stormo/train/estimate/step_measurement.h>
 #include <stormo/train/options.h>
 #include <stormo/train/task.h>
 
@@ -19,6 +20,9 @@ Result<comm::StepInput> planned_step(const TrainerOptions& options, const Task& 
 
 /// Finds out what stages of a pipeline move, where the plan has some. Computes a forward.
 void measure_moves(comm::StepInput& step, const Task& task, const data::Dataset& dataset);
+
+/// Gives the step what was measured of its computations.
+void take_measured(comm::StepInput& step, const StepMeasurement& measured);
 
 /// The step in virtual time, with the overlap of backward and reductions that is the fastest there:
 /// between hosts a training finds it by measurement. `step` has that plan afterwards.

@@ -115,13 +115,6 @@ std::vector<Outcome> allowed(const SearchJob& job, Found& found) {
   return out;
 }
 
-void take_measured(comm::StepInput& step, const StepMeasurement& m) {
-  step.measured = m.times;
-  step.memory.activations = m.activations;
-  step.memory.outputs = m.outputs;
-  step.sizes.outputs = m.outputs;
-}
-
 /// Segments of each part, so that the slowest part takes as little as possible.
 std::vector<std::int64_t> cut_by(const analysis::ComputeTimes& times, const Strategy& s) {
   std::vector<double> costs = times.forward;
@@ -177,6 +170,7 @@ Result<std::vector<Outcome>> measured_ways(const SearchJob& job, Found& found) {
   for (Outcome& w : ways) {
     take_measured(w.step, measured(w));
     w.step.memory.process = job.process;
+    w.step.codec = job.codec;
   }
   return ways;
 }

@@ -9,6 +9,7 @@
 
 #include <stormo/analysis/step/step_memory.h>
 #include <stormo/base/status.h>
+#include <stormo/codec/speed.h>
 #include <stormo/comm/selection/step_model.h>
 #include <stormo/data/dataset.h>
 #include <stormo/parallel/search/candidates.h>
@@ -31,6 +32,7 @@ struct SearchJob {
   std::int64_t memory = 0;    ///< bytes that a rank may use
   std::int64_t process = 0;   ///< of them, what a rank uses beside the step
   bool can_share = true;      ///< see planned_step()
+  CodecSpeed codec = {};      ///< of that of the options
   MeasureSteps measure = {};  ///< empty: times are those of the operations
 };
 

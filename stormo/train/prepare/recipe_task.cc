@@ -133,7 +133,9 @@ Status check_resume(const ParsedRecipe& parsed, std::span<const std::string> acc
                     "--checkpoint DIR",
                     path, manifest.name, recipe.train.name));
   }
-  return check_changes(recipe_changes(manifest.recipe_json, to_json(recipe)), &parsed, accepted)
+  Recipe chosen = recipe;
+  keep_choices(chosen, manifest.recipe_json, accepted);
+  return check_changes(recipe_changes(manifest.recipe_json, to_json(chosen)), &parsed, accepted)
       .within(path);
 }
 

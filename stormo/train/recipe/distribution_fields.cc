@@ -82,8 +82,11 @@ std::vector<RecipeField> gradient_fields() {
       {"strategy.overlap",
        "exchange gradients and parameters while computing, where that is faster",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.overlap; }},
-      {"strategy.compression", "the codec of gradients, or outer gradients, between ranks",
-       [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.kind; }, 0, 0, codec_names()},
+      {"strategy.compression",
+       "the codec of gradients, or outer gradients, between ranks (auto: the one that loses least "
+       "of those that hide what travels, as ranks measure it before the first step)",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.kind; }, 0, 0, codec_names(),
+       [](Recipe& r) { return &r.open.compression; }},
       {"strategy.density", "top_k, threshold, random_k: the share of the numbers that travels",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.density; }, 1e-9, 1},
       {"strategy.matrix_rank", "powersgd: the rank of the matrices that travel",
@@ -168,8 +171,13 @@ std::vector<RecipeField> period_fields() {
        "steps "
        "from one average of all, or exchange, to the next; schedules pipedream, pipedream_2bw, "
        "ddg: steps after "
-       "which the pipeline is drained",
-       [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; }, 1, plan::kMaxPeriod},
+       "which the pipeline is drained; auto, of parameter_averaging: the shortest that hides what "
+       "travels, as ranks measure it before the first step",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; },
+       1,
+       plan::kMaxPeriod,
+       {},
+       [](Recipe& r) { return &r.open.period; }},
       {"strategy.weight_stashing",
        "schedules pipedream, pipedream_2bw, ddg: a backward uses the parameters of its forward; "
        "false: all use the newest ones, which needs no copies, and trains otherwise",

@@ -134,12 +134,14 @@ Status check_range(const RecipeField& field, double value) {
 }
 
 Status unknown_choice(const RecipeField& field, const std::string& text) {
-  const std::string_view near = nearest_match(text.substr(0, kMostShown), field.choices);
+  std::vector<std::string_view> choices = field.choices;
+  if (field.open != nullptr) choices.push_back(kAutoWord);
+  const std::string_view near = nearest_match(text.substr(0, kMostShown), choices);
   const bool is_device =
       field.key == "strategy.kind" && std::ranges::find(kDevices, text) != std::end(kDevices);
   return invalid_argument(fmt::format(
       "{}must be one of {}, not {}{}", is_device ? "Stormo trains on CPUs only: it " : "",
-      fmt::join(field.choices, ", "), show(text),
+      fmt::join(choices, ", "), show(text),
       near.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", near)));
 }
 
@@ -311,6 +313,7 @@ class RecipeParser {
   ParsedRecipe finish() {
     settle_length();
     settle_clipping();
+    if (parsed_.recipe.open.period) parsed_.recipe.train.strategy.period = kLongestPeriod;
     if (errors_ > kMostErrors) {
       parsed_.errors.push_back(fmt::format("{}: and {} more", source_, errors_ - kMostErrors));
     }
@@ -395,6 +398,11 @@ class RecipeParser {
 
   void take(const RecipeField& field, const Json& raw, const std::string& where) {
     parsed_.origins.insert_or_assign(std::string(field.key), where);
+    if (field.open != nullptr) {
+      leave_out(field, parsed_.recipe);
+      *field.open(parsed_.recipe) = raw == Json(kAutoWord);
+      if (is_open(field, parsed_.recipe)) return;
+    }
     const Status assigned = std::visit([&](auto* place) { return assign(field, raw, *place); },
                                        field.place(parsed_.recipe));
     if (!assigned.ok()) error(fmt::format("{}: {}: {}", where, field.key, assigned.message()));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <stormo/model/options.h>
+#include <stormo/train/open_keys.h>
 #include <stormo/train/options.h>
 
 namespace stormo::train {
@@ -83,6 +84,7 @@ struct Recipe {
   ElasticTraining elastic;
   std::string access = "umask";    ///< to files: "umask", or for "owner", "group", "everyone"
   std::int64_t verify_state = -1;  ///< see Trainer::verify_state()
+  OpenKeys open;                   ///< of `train`
   TrainerOptions train;            ///< its name is the recipe's; recipe_json is filled by resolve
 };
 

@@ -10,6 +10,7 @@
 #include <stormo/base/json_depth.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/parallel/strategy/strategy_table.h>
+#include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/recipe/recipe_schema.h>
 
 namespace stormo::train {
@@ -132,15 +133,19 @@ Json former_value(const Json& recipe, std::string_view key) {
   return value == former->nothing ? Json(former->nothing_now) : value;
 }
 
+bool is_accepted(std::string_view key, std::span<const std::string> accepted) {
+  return std::ranges::any_of(accepted, [key](const std::string& name) {
+    return name == key || key.starts_with(name + ".");
+  });
+}
+
 bool is_named(const RecipeChange& change, const ParsedRecipe* parsed,
               std::span<const std::string> accepted) {
   if (parsed != nullptr) {
     const auto origin = parsed->origins.find(change.key);
     if (origin != parsed->origins.end() && origin->second == "command line") return true;
   }
-  return std::ranges::any_of(accepted, [&](const std::string& name) {
-    return name == change.key || change.key.starts_with(name + ".");
-  });
+  return is_accepted(change.key, accepted);
 }
 
 }  // namespace
@@ -176,6 +181,22 @@ std::vector<RecipeChange> recipe_changes(std::string_view before, std::string_vi
     changes.push_back({std::string(field.key), a.dump(), b.dump(), rule});
   }
   return changes;
+}
+
+void keep_choices(Recipe& recipe, std::string_view saved, std::span<const std::string> accepted) {
+  if (!recipe.open.any()) return;
+  const Json values = parse(saved);
+  const ParsedRecipe before = restore_recipe(saved, {});
+  const parallel::Strategy& strategy = before.recipe.train.strategy;
+  for (const RecipeField& field : recipe_fields()) {
+    if (!is_open(field, recipe) || is_accepted(field.key, accepted)) continue;
+    const bool was_used = parallel::uses_key(strategy, field.key.substr(field.key.find('.') + 1));
+    const bool is_known = !value_of(values, field.key).is_null() && before.errors.empty();
+    if (!was_used || !is_known) continue;
+    copy_value(field, before.recipe, recipe);
+  }
+  leave_out_unused(recipe);
+  recipe.train.recipe_json = to_json(recipe);
 }
 
 Status check_changes(std::span<const RecipeChange> changes, const ParsedRecipe* parsed,

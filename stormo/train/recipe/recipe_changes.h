@@ -31,6 +31,11 @@ struct RecipeChange {
 /// kFree: from one that averages gradients in each step to another.
 std::vector<RecipeChange> recipe_changes(std::string_view before, std::string_view now);
 
+/// Keys of `recipe` that are open (OpenKeys) get the values that they have in `saved`, a recipe as
+/// to_json() writes it, so that a run that goes on does not change what it trains. But for those
+/// that `accepted` has (keys, or sections), or that the strategy in `saved` does not use.
+void keep_choices(Recipe& recipe, std::string_view saved, std::span<const std::string> accepted);
+
 /// kInvalidArgument lists changes that are refused, and those that are neither given on the command
 /// line nor in `accepted`: keys, or sections ("optimizer"). `parsed`: null for the options of a
 /// program.

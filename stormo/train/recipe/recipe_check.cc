@@ -234,6 +234,7 @@ class RecipeCheck {
             "with bfloat16 a backward uses the 16-bit copies of the weights that its forward made, "
             "not the newest ones; use precision=float32, or leave it out");
     check_keys_of_kinds();
+    check_open_keys();
     check_server_processes();
     const double moving = train_.elastic.moving_rate;
     require(moving >= 0 || moving == ElasticOptions().moving_rate, "strategy.moving_rate",
@@ -293,6 +294,27 @@ class RecipeCheck {
     const std::vector<UnusedKey> unused = unused_keys(parsed_.recipe);
     if (unused.empty() || !is_read("strategy.kind") || !is_read("strategy.policy")) return;
     require(false, unused.front().field->key, check_keys(parsed_.recipe).message());
+  }
+
+  /// Keys whose values the ranks choose together before the first step.
+  void check_open_keys() {
+    const OpenKeys& open = recipe_.open;
+    if (!open.any()) return;
+    const std::string_view key = open.compression ? "strategy.compression" : "strategy.period";
+    const Strategy& s = train_.strategy;
+    require(!open.compression || !open.period, "strategy.period",
+            "is \"auto\", and so is strategy.compression: nobody can say which of them loses less; "
+            "give one of them a value, for instance strategy.compression=int8");
+    require(!open.period || s.kind == Strategy::Kind::kParameterAveraging, "strategy.period",
+            "\"auto\" is for strategy.kind=parameter_averaging; write a number of steps");
+    require(!open.period || train_.averaging.max_distance == 0, "strategy.max_distance",
+            "adapts a period that is given; write strategy.period=N, the longest one");
+    require(!has_servers(s.kind), key,
+            "\"auto\" is chosen by ranks of one group, and workers of servers are none; write a "
+            "value");
+    require(!train_.commits, key,
+            "\"auto\" is chosen by all ranks before the first step, and in elastic training some "
+            "come later; write a value");
   }
 
   void check_server_processes() {

@@ -19,8 +19,8 @@ struct Use {
   std::string_view key, choice_of, users;
 };
 constexpr Use kUses[] = {
-    {"strategy.density", "strategy.compression", "top_k threshold random_k"},
-    {"strategy.matrix_rank", "strategy.compression", "powersgd"},
+    {"strategy.density", "strategy.compression", "top_k threshold random_k auto"},
+    {"strategy.matrix_rank", "strategy.compression", "powersgd auto"},
     {"strategy.bound", "strategy.policy", "ssp"},
     {"strategy.n", "strategy.policy", "n_softsync"},
     {"strategy.portions", "strategy.policy", "portions"},
@@ -65,11 +65,7 @@ std::vector<UnusedKey> unused_keys(const Recipe& recipe) {
   return out;
 }
 
-void leave_out(const RecipeField& field, Recipe& recipe) {
-  Recipe defaults;
-  const FieldPlace from = field.place(defaults);
-  std::visit([&from](auto* to) { *to = *std::get<decltype(to)>(from); }, field.place(recipe));
-}
+void leave_out(const RecipeField& field, Recipe& recipe) { copy_value(field, Recipe(), recipe); }
 
 void leave_out_unused(Recipe& recipe) {
   for (const UnusedKey& key : unused_keys(recipe)) leave_out(*key.field, recipe);

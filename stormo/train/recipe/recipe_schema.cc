@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <variant>
 
 #include <stormo/plan/limits.h>
 #include <stormo/plan/logical_shards.h>
@@ -320,6 +321,20 @@ std::span<const RecipeField> recipe_fields() {
     return all;
   }();
   return fields;
+}
+
+bool is_open(const RecipeField& field, const Recipe& recipe) {
+  if (field.open == nullptr) return false;
+  Recipe copy = recipe;
+  return *field.open(copy);
+}
+
+void copy_value(const RecipeField& field, const Recipe& from, Recipe& to) {
+  Recipe copy = from;
+  const FieldPlace place = field.place(copy);
+  std::visit([&place](auto* value) { *value = *std::get<decltype(value)>(place); },
+             field.place(to));
+  if (field.open != nullptr) *field.open(to) = *field.open(copy);
 }
 
 const RecipeField* find_field(std::string_view key) {

@@ -31,9 +31,16 @@ struct RecipeField {
   double min = std::numeric_limits<double>::lowest();  ///< of numbers, inclusive
   double max = std::numeric_limits<double>::max();
   std::vector<std::string_view> choices = {};  ///< of texts and enumerations; empty: any
+  /// Of a key that may also be kAutoWord: where that is noted. Its place then has the default.
+  bool* (*open)(Recipe&) = nullptr;
 };
+inline constexpr std::string_view kAutoWord = "auto";
 
 std::span<const RecipeField> recipe_fields();
+/// Whether the key is open in this recipe.
+bool is_open(const RecipeField& field, const Recipe& recipe);
+/// Gives the key in `to` the value that it has in `from`.
+void copy_value(const RecipeField& field, const Recipe& from, Recipe& to);
 /// Null if there is none of this key.
 const RecipeField* find_field(std::string_view key);
 

@@ -64,12 +64,18 @@ std::pair<std::string_view, std::string_view> split_key(std::string_view key) {
 }  // namespace
 
 std::string type_name(const RecipeField& field) {
-  if (!field.choices.empty()) return fmt::format("one of {}", fmt::join(field.choices, ", "));
+  if (!field.choices.empty()) {
+    return fmt::format("one of {}{}", fmt::join(field.choices, ", "),
+                       field.open == nullptr ? "" : fmt::format(", {}", kAutoWord));
+  }
   Recipe any;
-  return std::visit(TypeName{}, field.place(any));
+  const std::string name = std::visit(TypeName{}, field.place(any));
+  return field.open == nullptr ? name
+                               : fmt::format("{}, or {}", name, text_value(std::string(kAutoWord)));
 }
 
 std::string format_value(const RecipeField& field, const Recipe& recipe) {
+  if (is_open(field, recipe)) return text_value(std::string(kAutoWord));
   Recipe copy = recipe;
   return std::visit([&](const auto* value) { return text_of(field, *value); }, field.place(copy));
 }

@@ -54,6 +54,55 @@ TEST(RecipeChanges, AreTheKeysThatDiffer) {
   EXPECT_THAT(recipe_changes("{}", now), IsEmpty()) << "of an import";
 }
 
+/// A whole recipe with these keys of its strategy.
+Recipe with_strategy(const std::string& keys) {
+  return recipe_of("[train]\nsteps = 1\nglobal_batch = 1\n[strategy]\n" + keys).recipe;
+}
+
+/// As keep_choices() leaves `now`, of which a checkpoint has `saved`.
+Recipe kept(const std::string& now, const std::string& saved,
+            const std::vector<std::string>& accepted = {}) {
+  Recipe recipe = with_strategy(now);
+  keep_choices(recipe, to_json(with_strategy(saved)), accepted);
+  return recipe;
+}
+
+TEST(KeptChoices, AreThoseOfTheCheckpointUnlessTheyAreGivenUp) {
+  const std::string open = "compression = \"auto\"\n", saved = "compression = \"int8\"\n";
+  const Recipe recipe = kept(open, saved);
+  EXPECT_FALSE(recipe.open.any());
+  EXPECT_EQ(recipe.train.gradients.codec.kind, Codec::kInt8);
+  EXPECT_THAT(recipe.train.recipe_json, HasSubstr(R"("compression":"int8")"));
+  for (const char* accepted : {"strategy.compression", "strategy"}) {
+    EXPECT_TRUE(kept(open, saved, {accepted}).open.compression);
+  }
+  EXPECT_FALSE(kept(open, saved, {"strategy.period"}).open.any());
+  // what was chosen does not use the density that others would have
+  EXPECT_EQ(kept(open + "density = 0.5\n", saved).train.gradients.codec.density, Codec().density);
+  EXPECT_EQ(kept(open + "density = 0.5\n", "compression = \"top_k\"\ndensity = 0.5\n")
+                .train.gradients.codec,
+            Codec(Codec::kTopK, 0.5));
+}
+
+TEST(KeptChoices, AreOfOpenKeysOnly) {
+  EXPECT_EQ(kept("compression = \"sign\"\n", "compression = \"int8\"\n").train.gradients.codec.kind,
+            Codec::kSign);
+  const Recipe recipe = kept("kind = \"parameter_averaging\"\nperiod = \"auto\"\n",
+                             "kind = \"parameter_averaging\"\nperiod = 32\n");
+  EXPECT_FALSE(recipe.open.any());
+  EXPECT_EQ(recipe.train.strategy.period, 32);
+  EXPECT_TRUE(kept("kind = \"parameter_averaging\"\nperiod = \"auto\"\n", "").open.period)
+      << "ddp has none";
+}
+
+TEST(KeptChoices, ThatACheckpointLacksStayOpen) {
+  for (const char* saved : {"{}", "no json", R"({"strategy":{"kind":"ddp"}})"}) {
+    Recipe recipe = with_strategy("compression = \"auto\"\n");
+    keep_choices(recipe, saved, {});
+    EXPECT_TRUE(recipe.open.compression) << saved;
+  }
+}
+
 // A checkpoint of before has the key that strategy.compression was then.
 TEST(RecipeChanges, AFormerKeyIsTheOneOfNow) {
   const std::string now = to_json(recipe_of("[strategy]\ncompression = \"bfloat16\"\n").recipe);

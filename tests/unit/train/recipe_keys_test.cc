@@ -98,14 +98,15 @@ TEST(RecipeKeys, ADensityIsOfCodecsThatSendAFewNumbers) {
   EXPECT_THAT(wrong_keys({"density=0.1", "compression=int8"}),
               ElementsAre(HasSubstr(
                   "does not use strategy.density (of strategy.compression=top_k, threshold, "
-                  "random_k); leave it out")));
+                  "random_k, auto); leave it out")));
   EXPECT_THAT(wrong_keys({"density=0.1", "compression=top_k"}), IsEmpty());
+  EXPECT_THAT(wrong_keys({"density=0.1", "compression=auto"}), IsEmpty());
 }
 
 TEST(RecipeKeys, ARankOfMatricesIsOfPowerSgd) {
   EXPECT_THAT(wrong_keys({"matrix_rank=2", "compression=top_k"}),
               ElementsAre(HasSubstr("does not use strategy.matrix_rank (of "
-                                    "strategy.compression=powersgd); leave it out")));
+                                    "strategy.compression=powersgd, auto); leave it out")));
   EXPECT_THAT(wrong_keys({"matrix_rank=2", "compression=powersgd"}), IsEmpty());
 }
 

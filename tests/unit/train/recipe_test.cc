@@ -416,5 +416,60 @@ TEST(Recipe, MissingFileIsOneOfTheErrors) {
   EXPECT_THAT(p.errors[0], HasSubstr("no/such/recipe.toml does not exist"));
 }
 
+TEST(Recipe, SomeKeysMayBeAuto) {
+  const std::string text = "[strategy]\nkind = \"parameter_averaging\"\nperiod = \"auto\"\n";
+  const ParsedRecipe p = parse(text);
+  EXPECT_THAT(p.errors, IsEmpty());
+  EXPECT_EQ(p.recipe.open, (OpenKeys{.period = true}));
+  EXPECT_EQ(p.recipe.train.strategy.period, kLongestPeriod) << "fragments find room there";
+  EXPECT_THAT(to_toml(p.recipe), HasSubstr("period = \"auto\"\n"));
+  EXPECT_EQ(parse_recipe(to_toml(p.recipe), "again", ".", {}).recipe.open, p.recipe.open);
+  EXPECT_EQ(restore_recipe(to_json(p.recipe), {}).recipe.open, p.recipe.open);
+  // what is typed later counts
+  EXPECT_EQ(parse(text, {"strategy.period=4"}).recipe.open, OpenKeys());
+  EXPECT_EQ(parse(text, {"strategy.period=4"}).recipe.train.strategy.period, 4);
+  const ParsedRecipe codec =
+      parse("[strategy]\ncompression = \"int8\"\n", {"strategy.compression=auto"});
+  EXPECT_EQ(codec.recipe.open, (OpenKeys{.compression = true}));
+  EXPECT_EQ(codec.recipe.train.gradients.codec.kind, Codec::kNone);
+}
+
+TEST(Recipe, OtherWordsAndOtherKeysAreNotAuto) {
+  EXPECT_THAT(parse("", {"strategy.period=aut", "strategy.compression=out", "steps=auto"}).errors,
+              testing::UnorderedElementsAre(
+                  "command line: strategy.period: must be whole number, or \"auto\", not \"aut\"",
+                  testing::AllOf(HasSubstr("strategy.compression: must be one of none, "),
+                                 HasSubstr("powersgd, auto, not \"out\"")),
+                  "command line: train.steps: must be whole number, not \"auto\""));
+  EXPECT_THAT(parse("", {"strategy.period=0"}).errors,
+              ElementsAre(HasSubstr("strategy.period: must be at least 1, not 0")));
+}
+
+TEST(Recipe, AutoIsRefusedWhereRanksCannotChoose) {
+  const auto wrong = [](const std::vector<std::string>& overrides, int ranks = 2) {
+    std::vector<std::string> all = {"steps=1", "batch=8", "model.kind=mlp", "model.sizes=784,10"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return check_recipe(parse("", all), ranks);
+  };
+  const std::string codec = "strategy.compression=auto", period = "strategy.period=auto",
+                    averaging = "strategy.kind=parameter_averaging";
+  EXPECT_THAT(wrong({codec}), IsEmpty());
+  EXPECT_THAT(wrong({averaging, period}), IsEmpty());
+  EXPECT_THAT(wrong({averaging, period, "strategy.outer=nesterov", "strategy.fragments=16"}),
+              IsEmpty());
+  EXPECT_THAT(wrong({averaging, period, codec, "strategy.outer=nesterov"}),
+              ElementsAre(HasSubstr("nobody can say which of them loses less")));
+  EXPECT_THAT(wrong({"strategy.kind=gossip", codec}),
+              ElementsAre(HasSubstr("strategy 'gossip' does not use strategy.compression")));
+  EXPECT_THAT(wrong({"strategy.kind=gossip", period}),
+              ElementsAre(HasSubstr("\"auto\" is for strategy.kind=parameter_averaging")));
+  EXPECT_THAT(wrong({averaging, period, "strategy.max_distance=0.1"}),
+              ElementsAre(HasSubstr("adapts a period that is given")));
+  EXPECT_THAT(wrong({"strategy.kind=parameter_server", codec}),
+              ElementsAre(HasSubstr("workers of servers are none")));
+  EXPECT_THAT(wrong({"elastic.enabled=true", codec}),
+              ElementsAre(HasSubstr("in elastic training some come later")));
+}
+
 }  // namespace
 }  // namespace stormo::train
