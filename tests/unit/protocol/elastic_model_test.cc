@@ -54,6 +54,16 @@ TEST(ElasticModel, AlsoWithPartsOfTheModel) {
   EXPECT_GT(seen.healed, kSeedsOfOtherSizes) << seen.text();
   explore(kSeedsOfOtherSizes, {.members = 6, .newcomers = 3, .parts = 3});
 }
+TEST(ElasticModel, AlsoWithStatesThatDifferBetweenAverages) {
+  const std::uint64_t seeds = is_long_form() ? 10'000 : kSeedsOfOtherSizes;
+  const ElasticCounts seen = explore(seeds, {.averages = true});
+  RecordProperty("seen", seen.text());
+  EXPECT_EQ(seen.steps + seen.left, 1'000 * seeds);
+  EXPECT_GT(seen.healed, 2 * seeds) << seen.text();
+  EXPECT_GT(seen.averages, 500 * seeds) << seen.text();
+  EXPECT_GT(seen.given_averages, seeds / 50) << seen.text();
+  EXPECT_GT(seen.made_anew, seeds / 50) << seen.text();
+}
 TEST(ElasticModel, AlsoWithManyThatCome) {
   explore(kSeedsOfOtherSizes, {.members = 1, .newcomers = 5});
 }

@@ -11,9 +11,10 @@ namespace stormo::protocol::test {
 namespace {
 
 /// What is wrong under the first seed that shows one of these signs.
-std::string caught(Bug bug, const std::vector<std::string>& signs, std::uint64_t seeds = 600) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    ElasticWorld world(seed, {.bug = bug});
+std::string caught(Bug bug, const std::vector<std::string>& signs, bool averages = false) {
+  constexpr std::uint64_t kSeeds = 600;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    ElasticWorld world(seed, {.bug = bug, .averages = averages});
     world.run();
     for (const std::string& sign : signs) {
       if (world.wrong().starts_with(sign)) return world.wrong();
@@ -49,6 +50,13 @@ TEST(ElasticMutation, CountsTheWallClock) {
 }
 TEST(ElasticMutation, DoesNotFloodTheAbort) {
   EXPECT_NE(caught(Bug::kDoesNotFloodAbort, {"a lost member was seen, and the others wait"}), "");
+}
+
+TEST(ElasticMutation, KeepsHalfAnAverage) {
+  EXPECT_NE(caught(Bug::kKeepsHalfAnAverage, {"members go on from different averages"}, true), "");
+}
+TEST(ElasticMutation, MakesAnAverageOfAnother) {
+  EXPECT_NE(caught(Bug::kAveragesAgain, {"members go on from different averages"}, true), "");
 }
 
 }  // namespace

@@ -42,6 +42,9 @@ constexpr std::pair<const char*, Count> kCounts[] = {
     {"lost register hosts", &ElasticCounts::register_losses},
     {"fast recoveries", &ElasticCounts::fast_recoveries},
     {"epochs whose group was ready", &ElasticCounts::prepared_groups},
+    {"averages", &ElasticCounts::averages},
+    {"given averages", &ElasticCounts::given_averages},
+    {"averages made anew", &ElasticCounts::made_anew},
     {"steps of jobs that were left", &ElasticCounts::left}};
 
 }  // namespace
@@ -71,7 +74,9 @@ ElasticWorld::ElasticWorld(std::uint64_t seed, ElasticWorldOptions options)
   cuts_.assign(all, std::vector<int>(all, 0));
   register_ = {.epoch = 1, .plan_hash = kPlanHash};
   lineage_.emplace_back();
-  for (std::uint32_t part = 0; part < options.parts; ++part) lineage_[0][part] = hash_of({}, 0);
+  for (std::uint32_t part = 0; part < options.parts; ++part) {
+    lineage_[0][part] = state_hash({}, {}, 0);
+  }
   if (options.parts == 1) register_.state_hash = lineage_[0][0];
   for (std::size_t slot = 0; slot < static_cast<std::size_t>(options.members); ++slot) {
     start(slot);
@@ -158,11 +163,11 @@ void ElasticWorld::start(std::size_t slot) {
                                    .address = "here",
                                    .part = part_of(slot),
                                    .plan_hash = kPlanHash,
-                                   .initial_hash = told(hash_of({}, 0), slot),
+                                   .initial_hash = told(state_hash({}, {}, 0), slot),
                                    .last_step = options_.steps,
                                    .global_batch = kBatch,
                                    .min_ranks = min_ranks_,
-                                   .healing = kHealing});
+                                   .healing = healing()});
   tell(slot, random(0, 20), ElasticTick{});
 }
 
@@ -285,7 +290,7 @@ void ElasticWorld::perform(std::size_t slot, ElasticAction action) {
   if (auto* hash = std::get_if<HashState>(&action)) {
     return tell(
         slot, random(1, 10),
-        StateHashed{.epoch = hash->epoch, .hash = told(hash_of(p.state, hash->step), slot)});
+        StateHashed{.epoch = hash->epoch, .hash = told(state_hash(p, p.state, hash->step), slot)});
   }
   if (auto* done = std::get_if<StepCommitted>(&action)) {
     return check_commit(slot, done->step, p.state, p.prepared);

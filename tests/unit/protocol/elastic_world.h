@@ -1,5 +1,6 @@
 #pragma once
 
+#include <stormo/protocol/elastic/average_history.h>
 #include <stormo/protocol/elastic/elastic_member.h>
 
 #include <array>
@@ -29,6 +30,9 @@ enum class Bug {
   kLedgerPlusOne,            ///< samples are off by one in later epochs
   kCountsWallClock,          ///< its own pause counts as the silence of others
   kDoesNotFloodAbort,        ///< those that hear of a recovery go on waiting
+  // where members average their states
+  kKeepsHalfAnAverage,  ///< who has not taken one goes on as if it had
+  kAveragesAgain,       ///< who has taken one takes part in the next one behind the same step
 };
 
 struct ElasticWorldOptions {
@@ -39,6 +43,8 @@ struct ElasticWorldOptions {
   /// Of the model; processes have them in turns. Faults are rarer by as much: members go on only
   /// where some of each part reach each other.
   std::uint32_t parts = 1;
+  /// Members change their states by themselves, and average them behind every fourth step.
+  bool averages = false;
 };
 
 /// What happened, to show that it did.
@@ -48,6 +54,7 @@ struct ElasticCounts {
                 failed_heals = 0;
   std::uint64_t broken = 0, freezes = 0;
   std::uint64_t register_losses = 0, fast_recoveries = 0, prepared_groups = 0;
+  std::uint64_t averages = 0, given_averages = 0, made_anew = 0;
   std::uint64_t left = 0;  ///< steps that nobody did, because all members were to leave
   void add(const ElasticCounts& other);
   std::string text() const;
@@ -59,7 +66,8 @@ struct ElasticCounts {
 /// all others are lost, or cut off, and the rest is to leave, the job stops before its last step.
 ///
 /// A state is a number for each slice of it. A step mixes the step's gradient into each, and a
-/// gradient depends on who has computed which samples: redone by others it is another one.
+/// gradient depends on who has computed which samples: redone by others it is another one. Where
+/// members average each has a gradient and a state of its own.
 class ElasticWorld {
  public:
   ElasticWorld(std::uint64_t seed, ElasticWorldOptions options);
@@ -75,13 +83,15 @@ class ElasticWorld {
       .slices = kSlices, .slices_per_step = 1, .near_slices_per_step = 2};
   static constexpr std::uint64_t kBatch = 16;
   using State = std::array<std::uint64_t, kSlices>;
-  enum class Part { kNone, kGroup, kStep, kAgree };
+  enum class Part { kNone, kGroup, kAverage, kStep, kAgree };
 
   /// Which collective: epoch, part, step, and which time that this step is done in this epoch.
   using Key = std::tuple<Epoch, Part, std::uint64_t, std::uint64_t>;
   struct Entry {
     SampleRange samples{};
     State state{};  ///< donors send slices of it
+    AverageHistory history{};
+    State common{};
     std::uint64_t gradient_hash = 0, state_hash = 0;
     bool stops = false, changes = false;
   };
@@ -109,6 +119,8 @@ class ElasticWorld {
     std::uint64_t attempt = 0;
     ElasticRecord group{};
     State state{};
+    AverageHistory history{};
+    State common{};  ///< of all, by the last average
     Prepared prepared{};
     std::uint64_t started = 0;  ///< the last step that it has begun
     Wish prepares{}, has_ready{};
@@ -149,6 +161,7 @@ class ElasticWorld {
   void order(std::size_t slot, AgreeOn action);
   void order(std::size_t slot, const PrepareGroup& action);
   void make_ready(const ElasticRecord& wish);
+  void begin_step(std::size_t slot);
   void begin_part(Process& p, const Key& key);
   void apply(std::size_t slot, const ApplyUpdate& action);
   void abort(std::size_t slot);
@@ -161,6 +174,19 @@ class ElasticWorld {
   static StepAgreed verdict(const Key& key, const Collective& all);
   static State after(State state, std::uint64_t step, std::uint64_t gradient);
   static std::uint64_t hash_of(const State& state, std::uint64_t step);
+  std::uint64_t state_hash(const Process& p, const State& state, std::uint64_t step) const {
+    return options_.averages ? p.history.hash_after(step) : hash_of(state, step);
+  }
+  Healing healing() const { return options_.averages ? Healing() : kHealing; }
+
+  // elastic_world_averages.cc: where members average their states
+  static bool is_average_due(const Process& p);
+  void average(std::size_t slot, const RunStep& action);
+  void take_average(std::size_t slot, const Key& key, const Collective& all);
+  void settle_average(Process& p, const Collective& all);
+  void check_histories(const Collective& all);
+  Entry entry_of(const Process& p) const;
+
   std::uint32_t part_of(std::size_t slot) const {
     return static_cast<std::uint32_t>(slot) % options_.parts;
   }

@@ -270,7 +270,7 @@ void ElasticWorld::check_record(const ElasticRecord& next) {
 void ElasticWorld::check_commit(std::size_t slot, std::uint64_t step, const State& state,
                                 const Prepared& prepared) {
   const Process& p = processes_[slot];
-  const std::uint64_t hash = hash_of(state, step);
+  const std::uint64_t hash = state_hash(p, state, step);
   if (step > lineage_.size()) return fail("a step is committed before the one before it");
   if (step == lineage_.size()) {
     lineage_.emplace_back();
@@ -285,7 +285,7 @@ void ElasticWorld::check_commit(std::size_t slot, std::uint64_t step, const Stat
     return fail("a step has not got each of its samples once: " + std::to_string(step));
   }
   const bool was_healed = !p.group.is_donor(p.id.identity);
-  counts_.healed += was_healed && step == kHealing.last_step(p.group) + 1 ? 1 : 0;
+  counts_.healed += was_healed && step == healing().last_step(p.group) + 1 ? 1 : 0;
 }
 
 }  // namespace stormo::protocol::test

@@ -44,7 +44,8 @@ void ElasticWorld::order(std::size_t slot, const StartGroup& action) {
   const Key key{action.record.epoch, Part::kGroup, 0, 0};
   begin_part(p, key);
   when_running(slot, random(5, 20), [this, slot, key] {
-    if (processes_[slot].key == key && !processes_[slot].is_aborted) enter(slot, key, {});
+    const Process& q = processes_[slot];
+    if (q.key == key && !q.is_aborted) enter(slot, key, entry_of(q));
   });
 }
 
@@ -84,7 +85,13 @@ void ElasticWorld::order(std::size_t slot, const RunStep& action) {
   if (options_.bug == Bug::kLedgerPlusOne && action.epoch > 1) ++p.order.part.first;
   counts_.redone += action.step <= p.started ? 1 : 0;
   p.started = std::max(p.started, action.step);
-  const Key key{action.epoch, Part::kStep, action.step, p.attempt};
+  if (options_.averages && is_average_due(p)) return average(slot, action);
+  begin_step(slot);
+}
+
+void ElasticWorld::begin_step(std::size_t slot) {
+  Process& p = processes_[slot];
+  const Key key{p.order.epoch, Part::kStep, p.order.step, p.attempt};
   begin_part(p, key);
   if (p.hangs) return;
   when_running(slot, random(10, 20), [this, slot, key] { enter_step(slot, key); });
@@ -94,7 +101,7 @@ void ElasticWorld::enter_step(std::size_t slot, const Key& key) {
   const Process& p = processes_[slot];
   if (p.part != Part::kStep || p.key != key || p.is_aborted) return;
   handle(slot, MainThread{.is_waiting = true});
-  if (p.is_alive) enter(slot, key, {.samples = p.order.part, .state = p.state});
+  if (p.is_alive) enter(slot, key, entry_of(p));
 }
 
 void ElasticWorld::order(std::size_t slot, AgreeOn action) {
@@ -197,12 +204,18 @@ void ElasticWorld::conclude(std::size_t slot, const Key& key, const Collective& 
   if (p.part == Part::kNone || p.key != key) return;
   const Part part = std::exchange(p.part, Part::kNone);
   const auto epoch = std::get<Epoch>(key);
-  if (part == Part::kGroup) return handle(slot, GroupStarted{.epoch = epoch});
+  if (part == Part::kGroup) {
+    if (options_.averages) settle_average(p, all);
+    return handle(slot, GroupStarted{.epoch = epoch});
+  }
+  if (part == Part::kAverage) return take_average(slot, key, all);
   if (part == Part::kAgree) return handle(slot, verdict(key, all));
   receive_step(p, key, all);
-  handle(slot, StepReduced{.epoch = epoch,
-                           .step = p.order.step,
-                           .gradient_hash = told(p.prepared.gradient, slot)});
+  // each has a gradient of its own where they average: it stands for the step of this group
+  const std::uint64_t gradient =
+      options_.averages ? mix(p.order.step) + epoch : p.prepared.gradient;
+  handle(slot,
+         StepReduced{.epoch = epoch, .step = p.order.step, .gradient_hash = told(gradient, slot)});
 }
 
 void ElasticWorld::receive_step(Process& p, const Key& key, const Collective& all) {
@@ -222,14 +235,18 @@ void ElasticWorld::receive_step(Process& p, const Key& key, const Collective& al
     fits &= r.first == next;
     next += r.count;
   }
-  const bool may_flip = !is_benign_ && !is_calm_;
+  if (options_.averages) {
+    check_histories(all);
+    gradient = mix(gradient + slot_of(p.id.identity));
+  }
+  const bool may_flip = !is_benign_ && !is_calm_ && !options_.averages;
   if (may_flip && chance(0.0003)) {
     gradient ^= 1;
     ++counts_.flips;
   }
   p.prepared = {
       .step = step, .gradient = gradient, .has_all_samples = fits && next == step * kBatch};
-  if (!p.order.receives) return;
+  if (!p.order.receives || options_.averages) return;
   for (std::uint32_t i = 0; i < p.order.slices.count; ++i) {
     const std::uint32_t slice = p.order.slices.first + i;
     const std::string& donor = Healing::donor_of(p.group, slice, p.id.identity);
