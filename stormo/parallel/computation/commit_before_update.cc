@@ -18,11 +18,17 @@ Pass commit_before_update() {
     };
     if (in.commits) return bad("the plan commits already; apply it once");
     if (has_servers(in)) return bad("servers update, and no rank waits for all gradients");
-    if (is_diverged(in)) return bad("each rank updates by gradients of its own");
     if (longest_delay(in) > 0) return bad("steps overlap, so none is over before the next begins");
+    const auto travels = [](const Action& a) {
+      return row_of(a.kind).averages() && a.asynchronous;
+    };
+    if (is_staggered(in) || std::ranges::any_of(in.actions, travels)) {
+      return bad("fragments have averages behind different steps, or under way when a step ends");
+    }
     const bool has_peers = copy_of_model(in.mesh, 0).parts > 1;
     for (std::size_t axis = 0; axis < in.optimizer_state.size(); ++axis) {
-      const bool is_whole = in.optimizer_state[axis] == plan::Placement::kReplicate;
+      const bool is_whole = in.optimizer_state[axis] == plan::Placement::kReplicate ||
+                            in.optimizer_state[axis] == plan::Placement::kDiverged;
       const bool is_stage = has_peers && in.mesh.axes[axis].name == plan::kStageAxis;
       if (is_whole || is_stage || in.parameters[axis] == plan::Placement::kShared) continue;
       return bad("a rank has parts of the state that no other one has, and may be lost");
@@ -32,7 +38,9 @@ Pass commit_before_update() {
     out.commits = true;
     const auto updates = [](const Action& a) { return makes(a, Value::kUpdated); };
     const auto ends_update = [](const Action& a) {
-      return places(a, Value::kParameters, plan::Placement::kShared);
+      const plan::ActionRow& row = row_of(a.kind);
+      return places(a, Value::kParameters, plan::Placement::kShared) || row.averages() ||
+             row.outer_updates();
     };
     if (std::ranges::any_of(out.actions,
                             [&](const Action& a) { return updates(a) && !a.axes.empty(); })) {

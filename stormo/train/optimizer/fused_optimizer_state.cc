@@ -62,11 +62,12 @@ torch::Tensor FusedOptimizer::zero_state(std::size_t i) const {
 
 void FusedOptimizer::create_state(std::size_t i) {
   State& state = states_[i];
+  // it may be kept from later on
+  if (keeps_outer_ && !state.outer_momentum.defined()) state.outer_momentum = zero_state(i);
   if (state.begun) return;
   for (std::size_t s = 0; s < optim::slot_names(options_).size(); ++s) {
     state.slots[s] = zero_state(i);
   }
-  if (keeps_outer_) state.outer_momentum = zero_state(i);
   if (c10::elementSize(weights_type(i)) == 2) {
     state.master = owned_weights(i).flatten().to(type_of(i, ""));
   }

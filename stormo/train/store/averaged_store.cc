@@ -164,18 +164,35 @@ Status AveragedStore::average_now(comm::Communicator& ranks, const plan::Action&
   const std::vector<analysis::Collective>& sent = requests_.of(action);
   const ParameterRange range = trainable_in(plan_.model, action.range);
   const bool with_state = row_of(action.kind).averages_state;
-  std::vector<double> sums =
-      with_state ? state_.weighted_steps(weight) : std::vector<double>{weight};
+  const auto terms = [&] {
+    return with_state ? state_.weighted_steps(weight) : std::vector<double>{weight};
+  };
+  weight += weight_before_;
+  std::vector<double> sums = terms();
   STORMO_RETURN_IF_ERROR(add_up(ranks, sent, sums));
+  if (plan_.commits && sums[0] == 0) {  // all that had samples are lost
+    weight = 1;
+    sums = terms();
+    STORMO_RETURN_IF_ERROR(add_up(ranks, sent, sums));
+  }
   const std::span behind = std::span(sent).subspan(sent.empty() ? 0 : 1);
   STORMO_ASSIGN_OR_RETURN(
       const double squares,
       average(ranks, behind, with_state ? state_.arrays() : state_.weights(range.first, range.last),
               weight, sums[0]));
   note_squares(range, squares);
+  weight_before_ = 0;
   with_state ? state_.end_average(sums) : state_.end_average_of_weights();
   if (outer_) outer_->end_period(range.first, range.last);
   return {};
+}
+
+std::vector<torch::Tensor> AveragedStore::began_with() const {
+  return outer_ ? outer_->period() : std::vector<torch::Tensor>();
+}
+
+void AveragedStore::go_on(std::vector<torch::Tensor> began_with, double lr) {
+  if (outer_) outer_->go_on(std::move(began_with), lr);
 }
 
 // Each rank counts alike. The weights are equal already, and keep their bits.
@@ -199,12 +216,14 @@ Status AveragedStore::add_up(comm::Communicator& ranks, std::span<const analysis
   return perform_transfer(ranks, sent.front(), in_place({&numbers, 1}));
 }
 
+// Where ranks may be lost nothing is changed before all is here.
 Result<double> AveragedStore::average(comm::Communicator& ranks,
                                       std::span<const analysis::Collective> sent,
                                       std::vector<AveragedState::Array> arrays, double weight,
                                       double sum) {
   double squares = 0;
   std::size_t next = 0;
+  std::vector<torch::Tensor> averages;  // where ranks may be lost
   for (AveragedState::Array& array : arrays) {
     torch::Tensor flat = array.flat().mul_(weight);
     const comm::Buffer buffer = tensor::buffer_of(flat);
@@ -213,8 +232,13 @@ Result<double> AveragedStore::average(comm::Communicator& ranks,
       STORMO_RETURN_IF_ERROR(perform_transfer(ranks, sent[next++], in_place({&buffer, 1})));
     }
     flat.mul_(1 / sum);
-    squares += array.take(flat);
+    if (plan_.commits) {
+      averages.push_back(std::move(flat));
+    } else {
+      squares += array.take(flat);
+    }
   }
+  for (std::size_t i = 0; i < averages.size(); ++i) squares += arrays[i].take(averages[i]);
   return squares;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,7 +36,8 @@ namespace stormo::train {
 /// kAverageParameters leaves the optimizer's state and its steps to each rank, until share_state().
 /// It may be of some parameters. kOuterUpdate is that of an OuterState; those of averages that are
 /// asynchronous, or in a codec, are StreamedAverages. kMix and kTrack are those of a Mixer, which
-/// share_state() restarts.
+/// share_state() restarts. In a plan that commits an average is taken when all of it is there, and
+/// ranks without samples since the last one count alike if all are.
 class AveragedStore final : public ParameterStore {
  public:
   /// `groups` is borrowed. `optimizer`: of the parameters. `outer`: for plans with an outer_update.
@@ -46,6 +48,8 @@ class AveragedStore final : public ParameterStore {
 
   void set_plan(const plan::StepPlan& plan) override;
   Status perform(const plan::Action& action, double weight) override;
+  /// Where the plan mixes: what neighbours have sent is here.
+  Status finish_gradients() override { return mixer_.receive(); }
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override;
   void zero_grad() override;
@@ -55,6 +59,15 @@ class AveragedStore final : public ParameterStore {
     if (streamed_) streamed_->keep_residuals(std::move(kept));
   }
   Optimizer& optimizer() override { return *optimizer_; }
+  std::unique_ptr<Optimizer> take_optimizer() override { return std::move(optimizer_); }
+
+  // Of a period in which the ranks change, so that another store goes on with it. No collectives.
+  /// See OuterState::period(); empty without an outer optimizer.
+  std::vector<torch::Tensor> began_with() const;
+  /// See OuterState::go_on().
+  void go_on(std::vector<torch::Tensor> began_with, double lr);
+  /// In the next average this rank counts for so many samples more than perform() says.
+  void count_before(std::int64_t samples) { weight_before_ = static_cast<double>(samples); }
 
  private:
   Status average_in_worker(const plan::Action& action, double weight);
@@ -86,6 +99,7 @@ class AveragedStore final : public ParameterStore {
   std::optional<OuterState> outer_;           // nothing: there is no outer optimizer
   std::optional<StreamedAverages> streamed_;  // likewise
   std::map<std::size_t, double> squares_of_;  // by the first parameter of a range
+  double weight_before_ = 0;                  // of count_before()
   plan::StepPlan plan_;
   analysis::PlanRequests requests_;
   /// What an average of parameters and state sends; empty: the plan has such ones.

@@ -69,6 +69,14 @@ Status Mixer::start(comm::Communicator& ranks, const std::string& topology,
   return {};
 }
 
+Status Mixer::receive() {
+  for (Exchange& one : under_way_) {
+    for (comm::Work& w : one.works) STORMO_RETURN_IF_ERROR(w.wait());
+    one.works.clear();
+  }
+  return {};
+}
+
 Status Mixer::finish() {
   if (under_way_.empty()) return {};
   const torch::NoGradGuard no_grad;

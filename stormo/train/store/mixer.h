@@ -31,6 +31,8 @@ class Mixer {
   /// with them meanwhile.
   Status start(comm::Communicator& ranks, const std::string& topology,
                const std::vector<analysis::Collective>& sent);
+  /// Waits for those of the neighbours.
+  Status receive();
   /// Waits for those of the neighbours; the weights become the means. Nothing if none are under
   /// way.
   Status finish();

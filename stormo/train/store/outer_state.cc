@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace stormo::train {
 
@@ -30,6 +31,18 @@ void OuterState::before_update(double lr) {
     }
     begun_[i] = true;
   }
+}
+
+std::vector<torch::Tensor> OuterState::period() const {
+  const bool all = std::ranges::find(begun_, false) == begun_.end();
+  return all ? began_with_ : std::vector<torch::Tensor>();
+}
+
+void OuterState::go_on(std::vector<torch::Tensor> period, double lr) {
+  lr_ = lr;
+  if (period.empty()) return;
+  began_with_ = std::move(period);
+  begun_.assign(began_with_.size(), true);
 }
 
 void OuterState::end_period(std::size_t first, std::size_t last) {

@@ -28,6 +28,11 @@ class OuterState {
   /// After end_period(): the weights become what the rule makes of them.
   void update(std::size_t first, std::size_t last);
 
+  /// The weights with which the present period began, by parameter; empty: it has had no update.
+  std::vector<torch::Tensor> period() const;
+  /// Goes on in a period of another store, after an update with this learning rate.
+  void go_on(std::vector<torch::Tensor> period, double lr);
+
   /// Of a parameter whose period has had an update.
   const torch::Tensor& began_with(std::size_t parameter) const { return began_with_[parameter]; }
   /// Where the averages are beside the weights: they become what the rule makes of them, with which

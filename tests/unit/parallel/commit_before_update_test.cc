@@ -16,7 +16,10 @@
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/replicas/host_shared.h>
 #include <stormo/parallel/replicas/mirrored.h>
+#include <stormo/parallel/replicas/mix.h>
+#include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
 
@@ -74,6 +77,31 @@ TEST(CommitBeforeUpdate, StandsBeforeTheUpdateOfOneCopyAndItsEnd) {
   }
 }
 
+TEST(CommitBeforeUpdate, StandsBeforeTheUpdateOfRanksThatAverageBehindIt) {
+  const auto p = compose(one_device(layers(1)), parameter_averaging(3, 4, /*state=*/false),
+                         outer_update(), commit_before_update());
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_THAT(all_actions(*p),
+              ::testing::ElementsAre("load", "forward 0-0", "loss", "backward 0-0", "commit",
+                                     "update 0-0", "average_parameters 0-0 over dp every 4",
+                                     "outer_update 0-0 every 4", "agree every 4"));
+  const Status verified = analysis::verify(*p);
+  EXPECT_TRUE(verified.ok()) << verified.to_string();
+}
+
+// What they have sent is needed, too: it is here when all have committed.
+TEST(CommitBeforeUpdate, StandsBeforeTheUpdateThatTakesTheMeansOfNeighbours) {
+  const auto p = compose(one_device(layers(1)), parameter_averaging(3, 4, /*state=*/false),
+                         gossip({.topology = "ring"}), commit_before_update());
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_THAT(all_actions(*p),
+              ::testing::ElementsAre("load", "mix 0-0 over dp async by ring", "forward 0-0", "loss",
+                                     "backward 0-0", "commit", "update 0-0",
+                                     "average_parameters 0-0 over dp every 4", "agree every 4"));
+  const Status verified = analysis::verify(*p);
+  EXPECT_TRUE(verified.ok()) << verified.to_string();
+}
+
 TEST(CommitBeforeUpdate, TakesStagesOfWhichThereAreOtherRanks) {
   const plan::StepPlan one =
       compose(one_device(layers(2)), micro_batches(2), pipeline({.stages = 2})).take_or_throw();
@@ -91,7 +119,11 @@ TEST(CommitBeforeUpdate, RefusesPlansInWhichARankHasNotAllThatItNeeds) {
   using ::testing::HasSubstr;
   EXPECT_THAT(refused(commit_before_update()), HasSubstr("commits already"));
   EXPECT_THAT(refused(parameter_server(2)), HasSubstr("servers update"));
-  EXPECT_THAT(refused(parameter_averaging(2, 4)), HasSubstr("gradients of its own"));
+  EXPECT_THAT(refused([](const plan::StepPlan& in) {
+                return compose(in, parameter_averaging(2, 4, /*state=*/false), outer_update(),
+                               streaming({.fragments = 2}));
+              }),
+              HasSubstr("behind different steps"));
   EXPECT_THAT(refused(sharded({.stage = 1, .ranks = 2})), HasSubstr("may be lost"));
   EXPECT_THAT(
       compose(one_device(layers(2)), host_shared(1, 2), trust_ratios(), commit_before_update())
