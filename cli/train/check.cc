@@ -27,6 +27,7 @@
 #include <stormo/train/planner/planned_step.h>
 #include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/initial_weights.h>
+#include <stormo/train/step/elastic_check.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/transport/memory/address_space.h>
 #include <stormo/transport/net/socket.h>
@@ -80,6 +81,13 @@ void check_replay(const train::Recipe& recipe, int ranks, Errors& errors) {
   if (recipe.train.strategy.pipeline > 1) {
     errors.emplace_back(
         "elastic.register: a log of members does not say who had which stage, so pipelines are not "
+        "replayed; leave it out");
+    return;
+  }
+  if (train::trains_locally(recipe.train.strategy.kind)) {
+    errors.emplace_back(
+        "elastic.register: a log of members does not say whose averages were lost, so only 'ddp' "
+        "is "
         "replayed; leave it out");
     return;
   }

@@ -8,7 +8,9 @@
 //
 // KIND is `shards`: logical shards, of which each rank has a copy of the parameters. Or `shared`:
 // ranks share one copy, and sums of gradients have no rounding, whoever adds them up. Or
-// `pipelines`, of two stages.
+// `pipelines`, of two stages. Or ranks train on by themselves: `averages`, `outer` (DiLoCo) and
+// `gossip`; `each` averages behind each step what is linear in gradients of 64 bits. Then rank 0
+// also prints the loss of the final weights.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -16,8 +18,10 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <sys/mman.h>
 #include <torch/torch.h>
@@ -40,9 +44,13 @@ constexpr int kSteps = 200;
 constexpr int kMiddle = 70;  ///< loads until the end, or steps until a flip
 constexpr int kNobodyGoesOn = 75;
 constexpr string_view kShards = "shards", kShared = "shared", kPipelines = "pipelines";
+constexpr string_view kAverages = "averages", kOuter = "outer", kGossip = "gossip", kEach = "each";
+bool is_local(string_view kind) {
+  return kind == kAverages || kind == kOuter || kind == kGossip || kind == kEach;
+}
 
 /// Where this process is to end.
-class Fate {
+class Fate final : public Sink {
  public:
   Fate(const train::ElasticPlace& place, string_view point) : point_(point) {
     const bool of_replacement =
@@ -73,6 +81,10 @@ class Fate {
     if (action.kind == ActionKind::kAllReduce) at("reduced");
     if (action.kind == ActionKind::kShareGradients) at("published");
     if (action.kind == ActionKind::kUpdate) at("updated");
+    sums_ = action.kind == ActionKind::kUpdate ? 0 : kNoAverage;
+    if (row_of(action.kind).averages()) at("averaged");
+    if (action.kind == ActionKind::kOuterUpdate) at("outer");
+    if (action.kind == ActionKind::kMix) at("mixes");
     if (action.kind == ActionKind::kShareParameters) at("shared");
     if (action.kind == ActionKind::kAgree) at("agreed");
     if (action.kind == ActionKind::kCommit) {
@@ -81,8 +93,13 @@ class Fate {
       if (is_at("written")) end_by_a_write();
     }
   }
+  /// Between the sums of an average: when it has the weights, perhaps, and not all of the state.
+  void record(const Event& event) override {
+    if (event.name == "all_reduce" && sums_ >= 0 && ++sums_ == 2) at("averages");
+  }
 
  private:
+  static constexpr int kNoAverage = -1;
   bool is_at(string_view point) const {
     return loads_ >= 0 && loads_ <= loaded_ && point == point_;
   }
@@ -104,6 +121,7 @@ class Fate {
   torch::Tensor weights_;
   int loads_ = -1;  // before it may end; -1: it never does
   std::atomic<int> loaded_ = 0;
+  std::atomic<int> sums_ = kNoAverage;  // since the update
 };
 
 constexpr string_view kFlip = "flip-";
@@ -241,19 +259,32 @@ class Reports final : public observe::RunObserver {
   Fate& fate_;
 };
 
-train::Task clouds_task(Fate& fate, bool in_segments) {
+train::Task clouds_task(Fate& fate, string_view kind) {
   torch::manual_seed(1);
   const auto loss = [](const torch::Tensor& output, const torch::Tensor& target) {
     return torch::nn::functional::cross_entropy(output, target);
   };
-  if (in_segments) {
+  if (kind == kPipelines) {
     const auto net = std::make_shared<model::Mlp>(std::vector<std::int64_t>{6, 33, 2});
     return watched_task(
         fate, net, [net](const torch::Tensor& x) { return net->forward(x); }, loss);
   }
   torch::nn::Sequential net(torch::nn::Linear(6, 33), torch::nn::Tanh(), torch::nn::Linear(33, 2));
-  return watched_task(
-      fate, net.ptr(), [net](const torch::Tensor& x) mutable { return net->forward(x); }, loss);
+  const auto type = kind == kEach ? torch::kFloat64 : torch::kFloat32;
+  net->to(type);
+  const auto forward = [net, type](const torch::Tensor& x) mutable {
+    return net->forward(x.to(type));
+  };
+  return watched_task(fate, net.ptr(), forward, loss);
+}
+
+/// Of all samples.
+double loss_of(const train::Task& task, const data::Dataset& samples) {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(samples.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const data::Batch batch = samples.get(all, 0);
+  return task.loss(task.forward(batch.input), batch.target).item<double>();
 }
 
 train::TrainerOptions options(string_view point, string_view kind) {
@@ -268,10 +299,17 @@ train::TrainerOptions options(string_view point, string_view kind) {
     o.strategy.pipeline = 2;
     o.micro_batches = 2;
   }
+  if (is_local(kind)) {
+    o.strategy.kind = kind == kGossip ? train::Strategy::Kind::kGossip
+                                      : train::Strategy::Kind::kParameterAveraging;
+    o.strategy.period = kind == kEach ? 1 : 4;
+    if (kind == kOuter) o.strategy.outer.kind = parallel::OuterOptimizer::Kind::kNesterov;
+  }
   o.steps = kSteps;
   o.global_batch = shares ? 8 : 12;
   o.log_every = 1;
   o.optimizer = {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = 1e-2};
+  if (kind == kEach) o.optimizer = {.lr = 0.05, .momentum = 0.9};
   return o;
 }
 
@@ -308,8 +346,7 @@ int run(string_view point, string_view kind) {
                                  .is_asked_to_stop = [] { return false; },
                                  .is_asked_to_leave = [] { return false; }});
   Reports reports(fate);
-  const train::Task task =
-      shares ? linear_task(fate) : clouds_task(fate, /*in_segments=*/kind == kPipelines);
+  const train::Task task = shares ? linear_task(fate) : clouds_task(fate, kind);
   Flips flips(place, point, task.module);
   std::shared_ptr<data::Dataset> samples;
   if (shares) samples = std::make_shared<Numbers>(fate);
@@ -319,6 +356,7 @@ int run(string_view point, string_view kind) {
   trainer.verify_state(1);
   trainer.set_observer(&reports);
   trainer.on_lead([&] { return &reports; });
+  if (is_local(kind)) trainer.set_sink(&fate);
   trainer.on_action([&](const plan::Action& action) {
     fate.done(action);
     flips.done(action);
@@ -331,6 +369,7 @@ int run(string_view point, string_view kind) {
   }
   throw_if_error(end.status());
   if (world.rank() == 0) std::printf("weights %s\n", end->weights_hash.c_str());
+  if (world.rank() == 0 && is_local(kind)) std::printf("loss %.12f\n", loss_of(task, *samples));
   return 0;
 }
 

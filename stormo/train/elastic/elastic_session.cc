@@ -148,6 +148,10 @@ Status ElasticSession::open(const Terms& terms) {
                                   .max_disagreements = kMostDisagreements};
   if (!terms.parts.empty()) member.part = terms.parts.at(static_cast<std::size_t>(place.rank));
   healing_ = terms.healing;
+  if (kept.replica && !joins_later()) {
+    const protocol::AverageId none{.epoch = 0, .step = terms.step};
+    kept.replica->averages = {.last = none, .before = none};
+  }
   make_next_group();
   if (replays()) return open_replay(std::move(member));
   membership::ElasticDriver::Options options{.job = place_.job,
@@ -315,8 +319,9 @@ Status ElasticSession::enter() {
     } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {
       if (!kept.optimizer)
         return Status(Code::kException, "a state is to be hashed before it is there");
-      tell(protocol::StateHashed{.epoch = hash->epoch,
-                                 .hash = TrainingState(*kept.optimizer).hash()});
+      const std::uint64_t of_state = kept.replica ? kept.replica->averages.hash_after(hash->step)
+                                                  : TrainingState(*kept.optimizer).hash();
+      tell(protocol::StateHashed{.epoch = hash->epoch, .hash = of_state});
     } else if (const auto* end = std::get_if<protocol::EndMember>(&order)) {
       left_job_ = end->has_left;
       return Status(end->is_failure ? Code::kPeerLost : Code::kCancelled, end->why);

@@ -16,6 +16,7 @@
 #include <stormo/comm/job/epoch_world.h>
 #include <stormo/membership/elastic_driver.h>
 #include <stormo/protocol/rolling_check.h>
+#include <stormo/train/elastic/local_replica.h>
 #include <stormo/train/elastic/next_group.h>
 #include <stormo/train/evaluation/best_score.h>
 #include <stormo/train/optimizer/optimizer.h>
@@ -50,8 +51,9 @@ struct KeptState {
   std::unique_ptr<Optimizer> optimizer;  ///< with its state; null: this process has no state yet
   /// That processes of this host share, or did; null: none.
   std::shared_ptr<transport::MemoryFile> memory = {};
-  bool memory_has_values = false;  ///< else parameters and state are this process's own
-  std::int64_t step = 0;           ///< committed
+  bool memory_has_values = false;            ///< else parameters and state are this process's own
+  std::optional<LocalReplica> replica = {};  ///< where ranks train on by themselves
+  std::int64_t step = 0;                     ///< committed
   std::int64_t samples = 0;
   TimePoint began = std::chrono::steady_clock::now();  ///< the run, here
   /// What ranks do between two steps is still to be done after `step`.

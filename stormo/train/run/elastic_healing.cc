@@ -33,6 +33,7 @@ Rank ElasticRun::first_donor(int part) const {
 
 // What slices do not have. Of each part of the model by its first donor.
 Status ElasticRun::take_rest() {
+  if (is_local()) return take_buffers(first_donor(0));
   for (int p = 0; p < parts(); ++p) {
     std::vector<std::int64_t> steps = state().steps();
     if (p != part()) {
@@ -56,6 +57,7 @@ Status ElasticRun::take_buffers(Rank from) {
 
 // As they were after the step before. They travel beside the step's own collectives.
 void ElasticRun::exchange_slices(const protocol::RunStep& order) {
+  if (is_local()) return;
   const protocol::ElasticRecord& record = session_.record();
   const Rank me = run_.world.rank();
   const bool receives = order.receives && gets_slices(record.members[static_cast<std::size_t>(me)]);
@@ -90,6 +92,7 @@ Status ElasticRun::finish_slices() {
     if (all.ok()) all = one;
   }
   STORMO_RETURN_IF_ERROR(all);
+  if (is_local()) return {};
   const auto all_slices = static_cast<std::uint32_t>(state().slices());
   if (!order_.receives || order_.slices.first >= all_slices) return {};
   const std::string me = session_.identity();
@@ -124,7 +127,7 @@ bool ElasticRun::is_state_needed() const {
 // is missing before. What comes of the slices in later steps it has then already. Of pipelines
 // those that have the state show it to others, and save it.
 Status ElasticRun::complete_state(std::uint64_t next_step) {
-  if (parts() > 1 || !session_.is_healing(next_step)) return {};
+  if (is_local() || parts() > 1 || !session_.is_healing(next_step)) return {};
   const protocol::ElasticRecord& record = session_.record();
   const Rank from = first_donor(0);
   const bool writes = gets_slices(record.members[static_cast<std::size_t>(run_.world.rank())]);

@@ -85,6 +85,7 @@ protocol::Healing healing_of(const RunSetup& setup, const TrainingState& state) 
 
 ElasticRun::~ElasticRun() {
   if (!session_.has_left()) return;
+  if (is_local() && started()) keep_replica();
   const HostCopyStore* const copy = model_.has_store() ? shared() : nullptr;
   if (copy != nullptr && copy->memory() != nullptr) {
     session_.kept.memory = copy->memory();
@@ -134,7 +135,8 @@ Status ElasticRun::prepare() {
         "the plan of an elastic run has to commit before it updates: set TrainerOptions::commits");
   }
   STORMO_RETURN_IF_ERROR(LockStepRun::prepare());
-  return session_.is_open() ? Status() : open_session();
+  if (!session_.is_open()) return open_session();
+  return averaged() != nullptr ? go_on_locally() : Status();
 }
 
 Status ElasticRun::open_session() {
@@ -166,6 +168,7 @@ void ElasticRun::log_epoch() const {
 }
 
 Status ElasticRun::train() {
+  STORMO_RETURN_IF_ERROR(follow_averages());
   begin_training();
   while (!is_over_ && !session_.has_left()) STORMO_RETURN_IF_ERROR(follow(session_.next()));
   progress_.log().pause();
@@ -184,7 +187,9 @@ Status ElasticRun::follow(const ElasticSession::Order& order) {
   } else if (const auto* step = std::get_if<protocol::RunStep>(&order)) {
     return do_step(*step);
   } else if (const auto* hash = std::get_if<protocol::HashState>(&order)) {
-    session_.tell(protocol::StateHashed{.epoch = hash->epoch, .hash = state().hash()});
+    const std::uint64_t of_state =
+        is_local() ? replica().averages.hash_after(hash->step) : state().hash();
+    session_.tell(protocol::StateHashed{.epoch = hash->epoch, .hash = of_state});
   } else if (const auto* update = std::get_if<protocol::ApplyUpdate>(&order)) {
     return apply_held(*update);
   } else if (std::holds_alternative<protocol::PauseMember>(order)) {
@@ -209,6 +214,8 @@ Status ElasticRun::end() {
     run_.signal = own != 0 ? own : SIGTERM;
   }
   if (!is_early) run_.signal = 0;
+  const bool differ = averaged() != nullptr && !replica().has_average_behind(run_.state.step);
+  if (differ) STORMO_RETURN_IF_ERROR(average_anew());
   STORMO_RETURN_IF_ERROR(complete_state(count_of(run_.state.step) + 1));
   STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/false, /*last=*/true));
   run_.state.before_update();
@@ -241,6 +248,7 @@ Status ElasticRun::try_step(const protocol::RunStep& order) {
     STORMO_RETURN_IF_ERROR(make_runner());
     healing_.reset();
   }
+  if (averages_anew_) STORMO_RETURN_IF_ERROR(average_anew());
   if (session_.kept.meets) {
     if (is_state_needed()) STORMO_RETURN_IF_ERROR(complete_state(order.step));
     STORMO_RETURN_IF_ERROR(meet(fmt::format("step {}", order.step - 1), /*agreed=*/true));
@@ -251,6 +259,9 @@ Status ElasticRun::try_step(const protocol::RunStep& order) {
   STORMO_RETURN_IF_ERROR(divide_samples(order));
   exchange_slices(order);
   STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+  if (std::exchange(is_updating_, false)) {  // ranks do not agree behind this step
+    STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/false));
+  }
   return ends_epoch_ ? close_epoch() : Status();
 }
 
@@ -263,7 +274,7 @@ Status ElasticRun::after_failure(const Status& failure) {
     // committed and updated: what failed came behind it
     if (shared() != nullptr) STORMO_RETURN_IF_ERROR(shared()->finish_update());
     end_unknown_step();
-    session_.kept.meets = true;
+    session_.kept.meets = ends_period(run_.state.step);
     session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});  // once more changes nothing
   } else {
     gives_up_ = true;
@@ -276,9 +287,10 @@ Status ElasticRun::after_failure(const Status& failure) {
 Status ElasticRun::apply_held(const protocol::ApplyUpdate& order) {
   if (shared() != nullptr) shared()->expect_nobody();
   STORMO_RETURN_IF_ERROR(model_.runner().apply_updates());
+  note_update();
   end_unknown_step();
   gives_up_ = false;
-  session_.kept.meets = true;
+  session_.kept.meets = ends_period(run_.state.step);
   session_.tell(protocol::UpdateApplied{.epoch = order.epoch});
   return {};
 }
@@ -287,6 +299,8 @@ Status ElasticRun::apply_held(const protocol::ApplyUpdate& order) {
 Status ElasticRun::commit() {
   session_.note_progress(/*waits=*/true);
   STORMO_RETURN_IF_ERROR(finish_slices());
+  // a gradient of its own does not say that the others have done their part of the step
+  if (is_local()) STORMO_RETURN_IF_ERROR(run_.world.barrier());
   // others of the host may update what is being saved as soon as this has been passed
   if (shared() != nullptr) run_.state.before_update();
   session_.forget_former_group();
@@ -303,6 +317,8 @@ Status ElasticRun::commit() {
     next = session_.next();
     if (std::holds_alternative<protocol::ApplyUpdate>(next)) {
       is_updating_ = true;
+      note_update();
+      if (is_local() && !ends_epoch_) tell_update();
       return {};
     }
   }
@@ -332,6 +348,7 @@ Result<protocol::StepAgreed> ElasticRun::compare(const protocol::AgreeOn& order)
 
 // The update is done, whatever becomes of this.
 Status ElasticRun::agree(const StepOutcome& mine) {
+  if (averaged() != nullptr) note_average(run_.state.step + 1);
   if (!ends_epoch_) session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
   STORMO_RETURN_IF_ERROR(LockStepRun::agree(mine));
   session_.kept.meets = true;
@@ -342,7 +359,8 @@ Status ElasticRun::agree(const StepOutcome& mine) {
 // Where the epoch ends with this step a member says that it has updated when it has reported it,
 // for which others may need it in this group.
 Status ElasticRun::close_epoch() {
-  const Status shown = is_over_soon_ ? Status() : progress_.show(/*agreed=*/true);
+  const bool shows = !is_over_soon_ && session_.kept.meets;
+  const Status shown = shows ? progress_.show(/*agreed=*/true) : Status();
   session_.tell(protocol::UpdateApplied{.epoch = order_.epoch});
   return shown;
 }
@@ -356,6 +374,8 @@ ElasticSession::Terms elastic_terms(const RunSetup& setup, const TrainingState& 
                                     std::int64_t step, std::int64_t last_step) {
   std::vector<comm::Fact> facts = run_facts(setup);
   std::erase_if(facts, [](const comm::Fact& f) { return f.field == "step plan"; });
+  // what others have changed by themselves nobody can follow: their state comes in one piece
+  const bool is_local = setup.elastic->kept.replica.has_value();
   std::vector<std::uint32_t> parts;
   const plan::Mesh& mesh = setup.plan.mesh;
   for (Rank r = 0; num_stages(mesh) > 1 && r < mesh.size(); ++r) {
@@ -365,7 +385,7 @@ ElasticSession::Terms elastic_terms(const RunSetup& setup, const TrainingState& 
           .step = count_of(step),
           .last_step = count_of(last_step),
           .global_batch = count_of(setup.options.global_batch),
-          .healing = healing_of(setup, state),
+          .healing = is_local ? protocol::Healing() : healing_of(setup, state),
           .parts = std::move(parts)};
 }
 

@@ -12,6 +12,7 @@
 #include <stormo/train/elastic/elastic_session.h>
 #include <stormo/train/elastic/training_state.h>
 #include <stormo/train/run/lock_step_run.h>
+#include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/host_copy_store.h>
 
 namespace stormo::train {
@@ -20,6 +21,10 @@ namespace stormo::train {
 /// members of its record, as the ElasticSession orders them. When the epoch ends otherwise than by
 /// the end of the job, session.has_left() is true, and the session keeps what the next epoch goes
 /// on with.
+///
+/// Where ranks train on by themselves between averages each step is committed, too, before its
+/// update (docs/adr/0040-elastic-replicas-that-differ.md). An average behind it is taken by all
+/// that are left, or by none: then they average anew where the next epoch begins.
 class ElasticRun final : public LockStepRun {
  public:
   explicit ElasticRun(RunSetup& setup) : LockStepRun(setup), session_(*setup.elastic) {}
@@ -47,6 +52,17 @@ class ElasticRun final : public LockStepRun {
   Rank first_donor(int part) const;
   Status take_progress();
   Status take_rest();
+  bool is_local() const { return session_.kept.replica.has_value(); }
+  LocalReplica& replica() { return *session_.kept.replica; }
+  AveragedStore* averaged();
+  FusedOptimizer& own_optimizer();
+  Status go_on_locally();
+  Status copy_replicas();
+  Status average_anew();
+  void note_average(std::int64_t step);
+  void note_update();
+  void tell_update();
+  void keep_replica();
   Status take_buffers(Rank from);
   Status follow(const ElasticSession::Order& order);
   Status do_step(const protocol::RunStep& order);
@@ -77,11 +93,13 @@ class ElasticRun final : public LockStepRun {
   std::optional<bool> healing_;                    // how samples are divided
   bool computes_ = true;                           // this rank has some
   std::map<int, std::unique_ptr<data::Prefetcher>> others_;  // by replica whose work it does, too
-  bool is_updating_ = false;   // the commit has passed, its update is not told yet
-  bool ends_epoch_ = false;    // with this step, as all have agreed
-  bool is_over_soon_ = false;  // likewise: the job is
-  bool is_ordered_ = false;    // another order is there: the step is given up
-  bool gives_up_ = false;      // a step was given up: the Runner has to be made again
+  std::int64_t own_samples_ = 0;                             // of this rank, in this step
+  bool averages_anew_ = false;  // behind the last step, of which nobody has taken the average
+  bool is_updating_ = false;    // the commit has passed, its update is not told yet
+  bool ends_epoch_ = false;     // with this step, as all have agreed
+  bool is_over_soon_ = false;   // likewise: the job is
+  bool is_ordered_ = false;     // another order is there: the step is given up
+  bool gives_up_ = false;       // a step was given up: the Runner has to be made again
   bool is_over_ = false;
 };
 

@@ -54,7 +54,9 @@ Status ElasticRun::divide_shards(const std::vector<bool>& computes) {
 
 Result<data::Batch> ElasticRun::load() {
   STORMO_ASSIGN_OR_RETURN(data::Batch batch, LockStepRun::load());
-  return computes_ ? std::move(batch) : data::Batch{};
+  if (!computes_) batch = {};
+  own_samples_ = batch.size();
+  return batch;
 }
 
 }  // namespace stormo::train

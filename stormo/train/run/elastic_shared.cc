@@ -41,10 +41,10 @@ bool ElasticRun::gets_slices(const protocol::ElasticEntry& member) {
   return first->id == member.id;
 }
 
-/// Never 0. On one host no rank has the sum: it is made when all have agreed. Then it says of which
-/// step and group the terms are.
+/// Never 0. On one host no rank has the sum: it is made when all have agreed. And ranks that train
+/// by themselves have their own. Then it says of which step and group the terms are.
 std::uint64_t ElasticRun::gradient_hash() {
-  if (shared() == nullptr || shared()->has_whole_gradients()) {
+  if (!is_local() && (shared() == nullptr || shared()->has_whole_gradients())) {
     return hash_of_gradients(model_.store().optimizer(), order_.step);
   }
   return fnv1a(fmt::format("epoch {}, step {}", order_.epoch, order_.step)) | 1;

@@ -30,7 +30,7 @@ Status LockStepRun::prepare() {
 
 Status LockStepRun::train() {
   try_overlap();
-  if (averaging_) STORMO_RETURN_IF_ERROR(follow_period());
+  STORMO_RETURN_IF_ERROR(follow_averages());
   return CommonRun::train();
 }
 
@@ -74,6 +74,14 @@ StepAt LockStepRun::next_step() const {
   const bool every = averaging_ ? averaging_->is_warmup(number) : !steps_overlap_;
   const bool closes = number == run_.next_common_step() || every || closes_next_;
   return {.number = number, .closes = closes};
+}
+
+bool LockStepRun::ends_period(std::int64_t number) const {
+  const TrainerOptions& o = run_.options;
+  const bool saves = !o.checkpoint.directory.empty() && is_due(number, o.checkpoint.every);
+  return !averaging_ || averaging_->is_warmup(number) || number == run_.steps || saves ||
+         is_due(number, averaging_->period()) || is_due(number, o.eval_every) ||
+         is_due(number, o.verify_every);
 }
 
 // Every rank learns the exact mean loss of the step, or of all since the ranks agreed before.

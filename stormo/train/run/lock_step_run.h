@@ -28,6 +28,13 @@ class LockStepRun : public CommonRun {
   virtual std::unique_ptr<StateWatch> make_watch() { return StateWatch::create(run_, model_); }
   StateWatch* watch() { return watch_.get(); }
   Status train_one_step();
+  /// The plan of the steps that come, where ranks average.
+  Status follow_averages() { return averaging_ ? follow_period() : Status(); }
+  /// Whether all ranks agree behind step `number` of the run, from 1: where they average behind it,
+  /// or in every step.
+  bool ends_period(std::int64_t number) const;
+  /// Whether an outer update follows the average behind it, where the plan has one.
+  bool has_outer_update(std::int64_t number) const { return !averaging_->is_warmup(number); }
   /// After a step whose loss this rank does not know.
   void end_unknown_step();
 

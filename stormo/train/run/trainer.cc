@@ -26,6 +26,7 @@
 #include <stormo/train/run/last_batch.h>
 #include <stormo/train/run/training_run.h>
 #include <stormo/train/sampling.h>
+#include <stormo/train/step/elastic_check.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/store/host_shared_parameters.h>
 
@@ -259,6 +260,7 @@ Result<observe::EndRecord> Trainer::State::run() {
 Result<observe::EndRecord> Trainer::State::run_epochs() {
   const StopSignal stop(StopSignal::Scope::kMember);  // also between two of them
   ElasticSession& session = *setup.elastic;
+  if (trains_locally(setup.options.strategy.kind)) session.kept.replica.emplace();
   if (setup.options.overwrite) session.earlier = run_in_folder(setup.options.checkpoint.directory);
   if (session.joins_later()) {
     std::unique_ptr<Optimizer> optimizer =

@@ -20,6 +20,7 @@
 #include <stormo/train/server_store/elastic_store.h>
 #include <stormo/train/server_store/served_store.h>
 #include <stormo/train/server_store/server_averaged_store.h>
+#include <stormo/train/step/elastic_check.h>
 #include <stormo/train/step/layout.h>
 #include <stormo/train/step/reducers.h>
 #include <stormo/train/step/topology_file.h>
@@ -103,7 +104,7 @@ int parts_of(const TrainerOptions& options, int ranks) {
 Status check_portions(const TrainerOptions& options, int ranks) {
   Requirements require;
   const bool portions = portions_of(options) > 0;
-  if (!optim::updates_ranges(options.optimizer.kind)) {
+  if (options.optimizer.kind == OptimizerOptions::Kind::kLbfgs) {
     require(portions || (!has_servers(options.strategy.kind) && ranks == 1),
             "lbfgs needs the gradient of a whole batch in one place: use one rank, or "
             "strategy.kind=parameter_server strategy.policy=portions strategy.server_processes=1");
@@ -173,7 +174,7 @@ std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int
 }
 
 Status check_codec(const GradientOptions& options) {
-  if (options.reducer == kAdasumReducer && options.codec != Codec::kNone) {
+  if (options.reducer == Reducer::kAdasum && options.codec != Codec::kNone) {
     return invalid_argument(
         "gradients are combined by adasum as they are; leave out strategy.compression, or choose "
         "another reducer");
@@ -185,34 +186,6 @@ Status check_codec(const GradientOptions& options) {
       " have a reduction of their own, whose bits depend on how they are cut into buckets; leave "
       "out deterministic and the reducer, or choose another strategy.compression");
 }
-
-namespace {
-
-/// What elastic training takes.
-Status check_commits(const TrainerOptions& o) {
-  Requirements require("\n");
-  const Strategy& s = o.strategy;
-  require(s.kind == Strategy::Kind::kDdp && ranks_of_replica(s) == s.pipeline,
-          "elastic training takes strategy 'ddp', with replicas of one rank or pipelines of single "
-          "ranks: only then has whoever is left all of the model, or of a stage");
-  require(s.parameters == Strategy::Parameters::kAuto ||
-              s.parameters == Strategy::Parameters::kReplicated,
-          "elastic training has one copy of the parameters on each host where all hosts have as "
-          "many ranks, else one on each rank: leave out parameters, or set it to replicated");
-  require(optim::updates_ranges(o.optimizer.kind), "elastic training does not go with lbfgs");
-  require(o.gradients.codec == Codec::kNone,
-          "elastic training keeps nothing of what a compression has lost: leave out compression");
-  require(o.gradients.reducer != kAdasumReducer,
-          "elastic training adds gradients up, whoever computes them: leave out "
-          "strategy.reducer=adasum");
-  require(o.sharding == data::Sharding::kShuffled,
-          "the samples of an elastic run do not depend on its ranks: leave out data.sharding");
-  require(o.patience == 0,
-          "an elastic run ends after a number of steps that all know: leave out train.patience");
-  return require.status();
-}
-
-}  // namespace
 
 Result<Strategy> strategy_of(const TrainerOptions& options) {
   Strategy strategy = options.strategy;
@@ -231,15 +204,18 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
     strategy.exchange_periods = {
         .fetch = strategy.period, .push = strategy.period, .averages = true};
   }
-  if (options.commits) STORMO_RETURN_IF_ERROR(check_commits(options));
+  if (options.commits) STORMO_RETURN_IF_ERROR(check_elastic(options));
+  STORMO_RETURN_IF_ERROR(check_matrices(options));
   STORMO_ASSIGN_OR_RETURN(strategy.topology, read_topology(strategy.topology));
-  if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
-  if (!parallel::row_of(strategy.kind).all_reduces) {
+  const bool all_reduces = parallel::row_of(strategy.kind).all_reduces;
+  const bool says_how = gradients.reducer != Reducer::kAuto || gradients.bucket_bytes > 0;
+  if (says_how && !all_reduces) {
     return invalid_argument(
         "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
         "leave them out, or use 'ddp'");
   }
-  if (strategy.parameters == Strategy::Parameters::kAuto) {
+  const bool whole = options.optimizer.kind == OptimizerOptions::Kind::kMuon && all_reduces;
+  if ((says_how || whole) && strategy.parameters == Strategy::Parameters::kAuto) {
     strategy.parameters = Strategy::Parameters::kReplicated;
   }
   return strategy;
@@ -475,6 +451,10 @@ std::unique_ptr<ParameterStore> make_committed_store(
         std::move(optimizer));
   } else if (layout_of(plan) == Layout::kHostShared) {
     store = std::make_unique<HostCopyStore>(groups, std::move(optimizer));
+  } else if (layout_of(plan) == Layout::kAveraged) {
+    std::unique_ptr<FusedOptimizer> own(&dynamic_cast<FusedOptimizer&>(*optimizer));
+    static_cast<void>(optimizer.release());
+    store = std::make_unique<AveragedStore>(groups, std::move(own), options.strategy.outer);
   } else {
     store = std::make_unique<ReplicatedStore>(groups, std::move(optimizer));
   }
