@@ -24,7 +24,7 @@ namespace stormo::test {
 
 using Values = std::map<std::string, torch::Tensor>;
 
-inline Values values_of(const ToyModule& module) {
+inline Values values_of(const torch::nn::Module& module) {
   Values out;
   for (const auto& p : module.named_parameters()) out[p.key()] = p.value().detach().cpu().clone();
   return out;
@@ -94,6 +94,7 @@ class TrainerRun : public testing::Test {
   std::string folder;
   std::function<Result<std::vector<std::unique_ptr<comm::Communicator>>>(int ranks)> make_group =
       comm::make_inproc_group;
+  std::function<train::Task()> make_task = [] { return toy_task(make_toy_module(3)); };
   std::function<torch::Device(Rank rank)> device;  // of the module; empty: the CPU
   std::function<void(Rank rank)> in_loss;          // of every step
   std::function<void(Rank rank, const plan::Action& action)> on_action;
@@ -106,9 +107,8 @@ class TrainerRun : public testing::Test {
     std::vector<observe::EvalRecord> evals;
   };
   Result<Outcome> run_rank(comm::Communicator& world) {
-    const std::shared_ptr<ToyModule> module = make_module();
-    if (device) module->to(device(world.rank()));
-    train::Task task = toy_task(module);
+    train::Task task = make_task_alone();
+    if (device) task.module->to(device(world.rank()));
     task.loss = [this, &world, loss = task.loss](const torch::Tensor& output,
                                                  const torch::Tensor& target) {
       if (in_loss && module_trains(output)) in_loss(world.rank());
@@ -122,14 +122,14 @@ class TrainerRun : public testing::Test {
     trainer.verify_state(verify_state);
     if (on_action) trainer.on_action([&](const plan::Action& a) { on_action(world.rank(), a); });
     STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
-    return Outcome{end, values_of(*module), recorder.steps, recorder.evals};
+    return Outcome{end, values_of(*task.module), recorder.steps, recorder.evals};
   }
   static bool module_trains(const torch::Tensor& output) { return output.requires_grad(); }
   /// The generator that the values come from is that of the process.
-  static std::shared_ptr<ToyModule> make_module() {
+  train::Task make_task_alone() const {
     static std::mutex making;
     const std::lock_guard lock(making);
-    return make_toy_module(3);
+    return make_task();
   }
 };
 
