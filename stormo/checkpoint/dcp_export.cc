@@ -196,10 +196,11 @@ Status add_optimizer(const Manifest& manifest, DcpWriter& out) {
   const std::vector<Setting> settings = settings_of(optimizer);
   if (settings.empty()) {
     return invalid_argument(
-        kind.empty() ? "the checkpoint does not say which optimizer its state is of: it was "
-                       "imported, or a program without options has written it; export it without "
-                       "--optimizer, or after a run has gone on from it"
-                     : "PyTorch has no optimizer '" + kind + "'; export without --optimizer");
+        kind.empty()
+            ? "the checkpoint does not say which optimizer its state is of: it was "
+              "imported, or a program without options has written it; export it without "
+              "--optimizer, or after a run has gone on from it"
+            : "no class of PyTorch has the state of '" + kind + "'; export without --optimizer");
   }
   STORMO_RETURN_IF_ERROR(add_state(manifest, kind, out));
   const auto group = [](const char* name) {

@@ -177,7 +177,8 @@ Function update_as(const Options& o) {
     case Options::Kind::kLion: return apply<Lion<T>, T>;
     case Options::Kind::kLars: return apply<Lars<T>, T>;
     case Options::Kind::kLamb: return apply<Lamb<T>, T>;
-    case Options::Kind::kLbfgs: break;
+    case Options::Kind::kLbfgs:
+    case Options::Kind::kMuon: break;
   }
   return [](auto&...) {};
 }

@@ -45,7 +45,7 @@ struct UpdateStep {
   double trust_ratio = 1;     ///< of the whole parameter, from trust_ratio(); kLars, kLamb
 };
 
-/// Updates weights, slots and copy by one step. Not for kLbfgs (updates_ranges()). kLamb reads the
+/// Updates weights, slots and copy by one step. Not without updates_ranges(). kLamb reads the
 /// slots that prepare() wrote, never old ones. Memory traffic of AdamW in float32: 28 bytes per
 /// weight, and 4 for each source after the first.
 using UpdateFunction = void (*)(const Options& options, const UpdateStep& step,

@@ -100,7 +100,9 @@ Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimiz
   std::set<std::string, std::less<>> known = {std::string(kStepSlot), std::string(kMasterSlot),
                                               std::string(kDelaySlot), std::string(kResidualSlot),
                                               std::string(kOuterMomentumSlot)};
-  for (const std::string_view slot : optim::slot_names(options)) known.emplace(slot);
+  for (const OptimizerOptions& rule : optim::rules_of(options)) {
+    for (const std::string_view slot : optim::slot_names(rule)) known.emplace(slot);
+  }
   for (const auto& [name, tensor] : manifest.tensors) {
     if (!is_optimizer_state(name)) continue;
     const std::string_view slot = optimizer_slot(name);
@@ -323,7 +325,7 @@ Status RunState::load_parts() {
     return read_range(reader, name, begin, end);
   };
   STORMO_RETURN_IF_ERROR(store_->load_state(read).within(resumed_from_));
-  if (optim::updates_ranges(options_.optimizer.kind)) return {};
+  if (options_.optimizer.kind != OptimizerOptions::Kind::kLbfgs) return {};
   const auto saved = reader.manifest().tensors.find(kLbfgsNumbers);
   if (saved == reader.manifest().tensors.end()) return {};
   const std::int64_t count = c10::multiply_integers(saved->second.shape);

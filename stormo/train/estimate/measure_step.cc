@@ -245,7 +245,7 @@ Result<StepMeasurement> measure(const OneOfSeveral& one, std::int64_t all, const
                           run(plan, one, load, options, how.before_step));
   const double share = static_cast<double>(all) / static_cast<double>(num_elements(plan.model));
   // an update reads and writes weights and slots, and reads gradients
-  const double passes = 3 + 2 * static_cast<double>(optim::slot_names(options.optimizer).size());
+  const double passes = 3 + 2 * static_cast<double>(optim::num_slots(options.optimizer));
   const auto segments = plan.model.segments.size();
   StepMeasurement out;
   out.times.forward.resize(segments);
@@ -372,7 +372,7 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
   const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module);
   const plan::ModelShape shape = shape_of(task);
   // values, gradients, and what the optimizer keeps
-  const int numbers = 2 + static_cast<int>(optim::slot_names(options.optimizer).size());
+  const int numbers = 2 + static_cast<int>(optim::num_slots(options.optimizer));
   const std::vector<plan::Range> pieces = pieces_that_fit(shape, numbers, how.memory);
   const bool in_pieces = chain != nullptr && pieces.size() > 1 && chain->lacks_values();
   if (chain != nullptr && !in_pieces) chain->make_values();

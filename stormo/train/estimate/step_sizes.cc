@@ -7,7 +7,7 @@ namespace stormo::train {
 namespace {
 
 int slots_of(const TrainerOptions& options) {
-  return static_cast<int>(optim::slot_names(options.optimizer).size());
+  return static_cast<int>(optim::num_slots(options.optimizer));
 }
 
 }  // namespace

@@ -29,7 +29,12 @@ char* element(const torch::Tensor& t, std::int64_t i) {
   return static_cast<char*>(t.data_ptr()) + i * static_cast<std::int64_t>(t.element_size());
 }
 
-void check_parameter(const NamedParameter& p, const OwnedRange& range, torch::Device device) {
+}  // namespace
+
+void FusedOptimizer::check_parameter(std::size_t i) const {
+  const NamedParameter& p = parameters_[i];
+  const OwnedRange& range = owned_[i];
+  const torch::Device device = parameters_.front().tensor.device();
   if (p.tensor.device() != device || !p.tensor.is_floating_point()) {
     throw Error(invalid_argument("parameter '" + p.name + "' is " + p.tensor.toString() + " on " +
                                  p.tensor.device().str() +
@@ -44,19 +49,25 @@ void check_parameter(const NamedParameter& p, const OwnedRange& range, torch::De
                                  "), does not lie in its " + std::to_string(p.tensor.numel()) +
                                  " elements, or its weights are not as many contiguous ones"));
   }
+  const bool whole =
+      p.tensor.dim() == 2 && numel(i) == p.tensor.numel() && !range.weights.defined();
+  if (is_matrix(i) && !whole) {
+    throw Error(invalid_argument("muon updates whole matrices, and '" + p.name +
+                                 "' is none, or a part of it is here; keep whole parameters on "
+                                 "each rank, or use another optimizer"));
+  }
 }
-
-}  // namespace
 
 FusedOptimizer::FusedOptimizer(const OptimizerOptions& options,
                                std::vector<NamedParameter> parameters,
                                std::vector<OwnedRange> owned, SumOverRanks sum)
     : Optimizer(std::move(parameters)),
       options_(options),
+      rest_(optim::rules_of(options).back()),
       owned_(std::move(owned)),
       sum_(std::move(sum)),
-      update_float_(optim::update_of(options_, DType::kFloat32)),
-      update_double_(optim::update_of(options_, DType::kFloat64)),
+      update_float_(optim::update_of(rest_, DType::kFloat32)),
+      update_double_(optim::update_of(rest_, DType::kFloat64)),
       states_(parameters_.size()) {
   if (owned_.empty()) {
     for (const NamedParameter& p : parameters_) owned_.push_back({.end = p.tensor.numel()});
@@ -66,9 +77,7 @@ FusedOptimizer::FusedOptimizer(const OptimizerOptions& options,
                                  std::to_string(parameters_.size()) +
                                  " parameters; give one for each"));
   }
-  for (std::size_t i = 0; i < owned_.size(); ++i) {
-    check_parameter(parameters_[i], owned_[i], parameters_.front().tensor.device());
-  }
+  for (std::size_t i = 0; i < owned_.size(); ++i) check_parameter(i);
 }
 
 // Points the piece at weights and slots.
@@ -99,12 +108,12 @@ void FusedOptimizer::add_weights(Work& work) {
   }
 }
 
-std::vector<FusedOptimizer::Work> FusedOptimizer::autograd_work(std::size_t first,
-                                                                std::size_t last) {
+std::vector<FusedOptimizer::Work> FusedOptimizer::autograd_work(std::size_t first, std::size_t last,
+                                                                bool with_matrices) {
   std::vector<Work> works;
   for (std::size_t i = first; i < last; ++i) {
     const torch::Tensor& gradient = parameters_[i].tensor.grad();
-    if (!gradient.defined() || numel(i) == 0) continue;
+    if (!gradient.defined() || numel(i) == 0 || (is_matrix(i) && !with_matrices)) continue;
     if (takes_rows(i, gradient)) {
       add_rows(i, gradient.coalesce(), works);
       continue;
@@ -158,8 +167,13 @@ std::vector<FusedOptimizer::Work> FusedOptimizer::range_work(
 }
 
 Status FusedOptimizer::step(const StepRate& rate, std::size_t first, std::size_t last) {
-  if (!on_host()) return step_on_device(rate, autograd_gradients(first, last), first, last);
-  std::vector<Work> works = autograd_work(first, last);
+  if (!on_host()) return step_by_tensors(rate, autograd_gradients(first, last), first, last);
+  if (options_.kind == OptimizerOptions::Kind::kMuon) {
+    std::vector<TensorGradient> matrices = autograd_gradients(first, last);
+    std::erase_if(matrices, [this](const TensorGradient& g) { return !is_matrix(g.parameter); });
+    STORMO_RETURN_IF_ERROR(step_by_tensors(rate, matrices, first, last));
+  }
+  std::vector<Work> works = autograd_work(first, last, /*with_matrices=*/false);
   return run(works, rate, first, last);
 }
 
@@ -169,7 +183,7 @@ Status FusedOptimizer::step(const StepRate& rate, std::span<const RangeGradient>
 }
 
 Status FusedOptimizer::step(const StepRate& rate, std::span<const TensorGradient> gradients) {
-  if (!on_host()) return step_on_device(rate, gradients, 0, parameters_.size());
+  if (!on_host()) return step_by_tensors(rate, gradients, 0, parameters_.size());
   std::vector<optim::GradientTerm> sources;
   for (const TensorGradient& g : gradients) sources.push_back({g.values.const_data_ptr()});
   std::vector<RangeGradient> ranges;
@@ -189,7 +203,7 @@ double FusedOptimizer::gradient_squares(const std::function<bool(const std::stri
 
 double FusedOptimizer::squares_of_autograd(const std::function<bool(std::size_t)>& counts) {
   if (!on_host()) return squares_on_device(counts);
-  std::vector<Work> works = autograd_work(0, parameters_.size());
+  std::vector<Work> works = autograd_work(0, parameters_.size(), /*with_matrices=*/true);
   return gradient_squares(works, counts);
 }
 
@@ -223,7 +237,7 @@ Status FusedOptimizer::check_types(const Work& work) const {
 }
 
 Status FusedOptimizer::check_rule() const {
-  if (optim::updates_ranges(options_.kind)) return {};
+  if (options_.kind != OptimizerOptions::Kind::kLbfgs) return {};
   return invalid_argument(
       "L-BFGS needs all parameters in one process; use make_optimizer() with replicas on one rank, "
       "or parameter servers with policy portions");
@@ -233,6 +247,11 @@ Status FusedOptimizer::begin(std::vector<Work>& works, const StepRate& rate) {
   STORMO_RETURN_IF_ERROR(check_rule());
   const Work* before = nullptr;
   for (Work& work : works) {
+    if (is_matrix(work.parameter)) {
+      return invalid_argument("muon updates '" + parameters_[work.parameter].name +
+                              "' from the gradient that autograd has left, not from terms of it; "
+                              "use another optimizer");
+    }
     add_weights(work);
     State& state = states_[work.parameter];
     const std::tuple types{work.weights.scalar_type(), work.weights.numel(),
@@ -281,7 +300,7 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate, std::
       part.end = std::min(end - passed, work.piece.end);
       passed += work.piece.end;
       const auto update = part.dtype == DType::kFloat64 ? update_double_ : update_float_;
-      if (part.begin < part.end) update(options_, work.step, part);
+      if (part.begin < part.end) update(rest_, work.step, part);
     }
   });
   for (Work& work : works) {

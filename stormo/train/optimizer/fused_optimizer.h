@@ -64,11 +64,14 @@ using SumOverRanks = std::function<Status(std::span<double>)>;
 ///
 /// Where the parameters are on a device other than the CPU, updates are operations of libtorch
 /// there (tensor_update.h), and so is the state. It has the same names and values in checkpoints.
+///
+/// Muon updates hidden matrices by such operations everywhere, and from autograd's gradients: they
+/// are owned as a whole. Other parameters have AdamW.
 class FusedOptimizer final : public Optimizer {
  public:
   /// `owned` has one range for each parameter; empty: all elements of all parameters. `sum` is
   /// needed if other ranks own the rest. Throws Error for parameters that are not floating point
-  /// on one device.
+  /// on one device, and for a part of a matrix that Muon updates.
   FusedOptimizer(const OptimizerOptions& options, std::vector<NamedParameter> parameters,
                  std::vector<OwnedRange> owned = {}, SumOverRanks sum = {});
 
@@ -102,8 +105,9 @@ class FusedOptimizer final : public Optimizer {
   struct Values {
     /// By parameter: the owned elements; of 16-bit parameters the master weights.
     std::vector<torch::Tensor> weights;
-    std::vector<std::vector<torch::Tensor>> slots;  ///< by slot, then by parameter
-    std::vector<torch::Tensor> outer_momentum;      ///< by parameter, if it is kept
+    /// By slot, then by parameter; undefined where its rule has fewer (optim::rules_of).
+    std::vector<std::vector<torch::Tensor>> slots;
+    std::vector<torch::Tensor> outer_momentum;  ///< by parameter, if it is kept
   };
   /// From now on the state has a momentum for an outer optimizer, too, which begins with 0. Updates
   /// leave it alone. A checkpoint without it is one of a run without outer optimizer.
@@ -152,21 +156,27 @@ class FusedOptimizer final : public Optimizer {
 
   std::int64_t numel(std::size_t i) const { return owned_[i].end - owned_[i].begin; }
   bool on_host() const { return parameters_.empty() || parameters_.front().tensor.is_cpu(); }
+  const OptimizerOptions& rule_of(std::size_t i) const {
+    return parameters_[i].hidden ? options_ : rest_;
+  }
+  /// Whether it is one that Muon updates.
+  bool is_matrix(std::size_t i) const { return rule_of(i).kind == OptimizerOptions::Kind::kMuon; }
   std::vector<TensorGradient> autograd_gradients(std::size_t first, std::size_t last) const;
   TensorUpdate tensors_to_update(const TensorGradient& gradient);
-  Status step_on_device(const StepRate& rate, std::span<const TensorGradient> gradients,
-                        std::size_t first, std::size_t last);
+  Status step_by_tensors(const StepRate& rate, std::span<const TensorGradient> gradients,
+                         std::size_t first, std::size_t last);
   double squares_on_device(const std::function<bool(std::size_t)>& counts) const;
   /// `mine` are this rank's sums, each of one of the `parameters`.
   Result<std::vector<double>> trust_ratios(std::span<const std::size_t> parameters,
                                            std::span<const optim::SquareSums> mine,
                                            std::size_t first, std::size_t last) const;
-  std::vector<Work> autograd_work(std::size_t first, std::size_t last);
+  std::vector<Work> autograd_work(std::size_t first, std::size_t last, bool with_matrices);
   bool takes_rows(std::size_t i, const torch::Tensor& gradient) const;
   void add_rows(std::size_t i, const torch::Tensor& gradient, std::vector<Work>& works) const;
   std::vector<Work> range_work(std::span<const RangeGradient> gradients);
   Status check_types(const Work& work) const;
   Status check_rule() const;  ///< kInvalidArgument for L-BFGS
+  void check_parameter(std::size_t i) const;
   torch::Tensor zero_state(std::size_t i) const;
   void create_state(std::size_t i);
   torch::Tensor owned_weights(std::size_t i) const;
@@ -190,6 +200,7 @@ class FusedOptimizer final : public Optimizer {
   torch::ScalarType weights_type(std::size_t i) const;
 
   OptimizerOptions options_;
+  OptimizerOptions rest_;  // of what is no hidden matrix
   std::vector<OwnedRange> owned_;
   SumOverRanks sum_;
   const optim::UpdateFunction update_float_, update_double_;

@@ -1,4 +1,5 @@
-// What a FusedOptimizer does where its parameters are on a device other than the CPU.
+// What a FusedOptimizer does by operations of libtorch: updates of parameters on a device other
+// than the CPU, and of whole matrices.
 #include <vector>
 
 #include <ATen/ops/stack.h>
@@ -27,7 +28,8 @@ TensorUpdate FusedOptimizer::tensors_to_update(const TensorGradient& gradient) {
   create_state(i);
   const State& state = states_[i];
   TensorUpdate out;
-  out.weights = state.master.defined() ? state.master : owned_weights(i);
+  out.weights = owned_weights(i);
+  if (state.master.defined()) out.weights = state.master.view_as(out.weights);
   out.gradient = gradient.values.to(out.weights.scalar_type()).reshape_as(out.weights);
   for (std::size_t s = 0; s < out.slots.size(); ++s) {
     if (state.slots[s].defined()) out.slots[s] = state.slots[s].view_as(out.weights);
@@ -35,9 +37,9 @@ TensorUpdate FusedOptimizer::tensors_to_update(const TensorGradient& gradient) {
   return out;
 }
 
-Status FusedOptimizer::step_on_device(const StepRate& rate,
-                                      std::span<const TensorGradient> gradients, std::size_t first,
-                                      std::size_t last) {
+Status FusedOptimizer::step_by_tensors(const StepRate& rate,
+                                       std::span<const TensorGradient> gradients, std::size_t first,
+                                       std::size_t last) {
   STORMO_RETURN_IF_ERROR(check_rule());
   const torch::NoGradGuard no_grad;
   std::vector<std::size_t> parameters;
@@ -67,7 +69,7 @@ Status FusedOptimizer::step_on_device(const StepRate& rate,
     for (std::size_t k = 0; k < steps.size(); ++k) steps[k].trust_ratio = ratios[k];
   }
   for (std::size_t k = 0; k < updates.size(); ++k) {
-    train::update(options_, steps[k], updates[k]);
+    train::update(rule_of(parameters[k]), steps[k], updates[k]);
     if (!states_[parameters[k]].master.defined()) continue;
     const torch::Tensor weights = owned_weights(parameters[k]);
     weights.copy_(updates[k].weights.view_as(weights));

@@ -37,8 +37,8 @@ std::vector<torch::Tensor> FusedOptimizer::tensors_of(std::size_t i) const {
 
 std::vector<std::string> FusedOptimizer::slots_of(std::size_t i) const {
   std::vector<std::string> out;
-  for (const std::string_view slot : optim::slot_names(options_)) out.emplace_back(slot);
-  if (optim::counts_steps(options_.kind)) out.emplace_back(kStepSlot);
+  for (const std::string_view slot : optim::slot_names(rule_of(i))) out.emplace_back(slot);
+  if (optim::counts_steps(rule_of(i).kind)) out.emplace_back(kStepSlot);
   if (c10::elementSize(weights_type(i)) == 2) out.emplace_back(kMasterSlot);
   if (keeps_outer_) out.emplace_back(kOuterMomentumSlot);
   return out;
@@ -65,7 +65,7 @@ void FusedOptimizer::create_state(std::size_t i) {
   // it may be kept from later on
   if (keeps_outer_ && !state.outer_momentum.defined()) state.outer_momentum = zero_state(i);
   if (state.begun) return;
-  for (std::size_t s = 0; s < optim::slot_names(options_).size(); ++s) {
+  for (std::size_t s = 0; s < optim::slot_names(rule_of(i)).size(); ++s) {
     state.slots[s] = zero_state(i);
   }
   if (c10::elementSize(weights_type(i)) == 2) {
@@ -83,7 +83,7 @@ torch::Tensor FusedOptimizer::owned_weights(std::size_t i) const {
 
 FusedOptimizer::Values FusedOptimizer::values() {
   Values out;
-  out.slots.resize(optim::slot_names(options_).size());
+  out.slots.resize(optim::num_slots(options_));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     create_state(i);
     const State& state = states_[i];

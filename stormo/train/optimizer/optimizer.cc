@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <stormo/model/chain.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
 #include <stormo/train/optimizer/tensor_update.h>
@@ -31,6 +32,23 @@ std::vector<torch::Tensor> sparse_tables(const torch::nn::Module& module) {
   return tables;
 }
 
+std::vector<torch::Tensor> hidden_matrices(const torch::nn::Module& module) {
+  const auto* const chain = dynamic_cast<const model::Chain*>(&module);
+  std::vector<torch::Tensor> matrices;
+  if (chain == nullptr) return matrices;
+  for (std::size_t s = 1; s + 1 < chain->segments().size(); ++s) {
+    for (const torch::Tensor& p : chain->segments()[s]->parameters()) {
+      if (p.dim() == 2) matrices.push_back(p);
+    }
+  }
+  return matrices;
+}
+
+bool is_one_of(const std::vector<torch::Tensor>& tensors, const torch::Tensor& parameter) {
+  return std::ranges::any_of(tensors,
+                             [&parameter](const torch::Tensor& t) { return t.is_same(parameter); });
+}
+
 // Norm of the norms; undefined gradients count as zero.
 double norm_of(const std::vector<NamedParameter>& parameters) {
   std::vector<torch::Tensor> squares;
@@ -54,11 +72,11 @@ std::int64_t bytes_of(const std::vector<NamedParameter>& parameters) {
 std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module) {
   std::vector<NamedParameter> out;
   const std::vector<torch::Tensor> tables = sparse_tables(module);
+  const std::vector<torch::Tensor> matrices = hidden_matrices(module);
   for (const auto& p : module.named_parameters()) {
     if (!p.value().requires_grad()) continue;
-    const bool sparse = std::ranges::any_of(
-        tables, [&p](const torch::Tensor& table) { return table.is_same(p.value()); });
-    out.push_back({p.key(), p.value(), sparse});
+    const bool sparse = is_one_of(tables, p.value());
+    out.push_back({p.key(), p.value(), sparse, !sparse && is_one_of(matrices, p.value())});
   }
   return out;
 }
@@ -71,7 +89,7 @@ void Optimizer::zero_grad() {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<NamedParameter> parameters) {
-  if (!optim::updates_ranges(options.kind)) {
+  if (options.kind == OptimizerOptions::Kind::kLbfgs) {
     return std::make_unique<LbfgsOptimizer>(options, std::move(parameters));
   }
   return std::make_unique<FusedOptimizer>(options, std::move(parameters));

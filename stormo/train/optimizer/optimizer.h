@@ -18,9 +18,12 @@ struct NamedParameter {
   std::string name;  ///< dotted, as in torch::nn::Module::named_parameters()
   torch::Tensor tensor;
   bool sparse = false;  ///< a table whose gradients are sparse, see sparse_tables()
+  bool hidden = false;  ///< a matrix of a hidden layer, which Muon updates as one
 };
 
-/// The parameters of `module` that require a gradient, in the module's order.
+/// The parameters of `module` that require a gradient, in the module's order. Hidden are the
+/// matrices of a model::Chain but for those of its first and last segment; no other module says
+/// which of its layers are.
 std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module);
 /// Bytes of all of them together.
 std::int64_t bytes_of(const std::vector<NamedParameter>& parameters);

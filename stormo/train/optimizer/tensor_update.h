@@ -8,7 +8,7 @@
 #include <stormo/optim/update.h>
 
 // The update rules of stormo/optim by operations of libtorch, for weights that lie in the memory of
-// a device. Results differ from those of optim::update() by rounding.
+// a device, and for the matrices of Muon. Results differ from those of optim::update() by rounding.
 namespace stormo::train {
 
 /// Tensors of one shape, type and device.

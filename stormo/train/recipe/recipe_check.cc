@@ -70,8 +70,12 @@ class RecipeCheck {
     require(o.lr > 0, "optimizer.lr", "must be greater than 0");
     require(o.lr <= 0 || recipe_.precision == "float64" || static_cast<float>(o.lr) > 0,
             "optimizer.lr", "is 0 as a float32, the type of the parameters; write a larger one");
-    require(!o.nesterov || (o.kind == Kind::kSgd && o.momentum > 0), "optimizer.nesterov",
-            "needs kind sgd and a momentum; write optimizer.momentum=0.9");
+    require(!o.nesterov || o.kind == Kind::kMuon || (o.kind == Kind::kSgd && o.momentum > 0),
+            "optimizer.nesterov",
+            "needs kind muon, or sgd and a momentum; write optimizer.momentum=0.9");
+    require(o.kind != Kind::kMuon || o.momentum > 0, "optimizer.momentum",
+            "is that of the mean of gradients which muon makes orthogonal; write "
+            "optimizer.momentum=0.95");
     require(o.kind != Kind::kLars || o.trust > 0, "optimizer.trust", "must be greater than 0");
     const LearningRateOptions& rate = train_.learning_rate;
     const double peak = scaled_learning_rate(rate, o.lr, train_.global_batch);
@@ -211,6 +215,8 @@ class RecipeCheck {
     const Result<Strategy> chosen = strategy_of(train_);
     const Status codec = check_codec(train_.gradients);
     require(codec.ok(), "strategy.compression", codec.message());
+    const Status matrices = check_matrices(train_);
+    require(matrices.ok(), "optimizer.kind", matrices.message());
     const Status topology = read_topology(train_.strategy.topology).status();
     require(topology.ok(), "strategy.topology", topology.message());
     const parallel::Streaming& streaming = train_.strategy.streaming;
@@ -218,8 +224,8 @@ class RecipeCheck {
     require(chosen.ok() || !adapts,
             train_.averaging.max_distance > 0 ? "strategy.max_distance" : "strategy.period_seconds",
             chosen.status().message());
-    require(chosen.ok() || !codec.ok() || !topology.ok() || adapts, "strategy.reducer",
-            chosen.status().message());
+    const bool is_said = !codec.ok() || !matrices.ok() || !topology.ok() || adapts;
+    require(chosen.ok() || is_said, "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
     if (strategy.kind == Strategy::Kind::kVertical) check_columns();
     if (strategy.kind != Strategy::Kind::kAuto) {  // else what is chosen is checked by itself

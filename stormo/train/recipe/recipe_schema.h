@@ -20,7 +20,7 @@ using FieldPlace =
                  Strategy::Parameters*, Reducer*, Codec::Kind*, protocol::PolicyOptions::Kind*,
                  protocol::Compensation*, server::PlacementRule*, server::ShardUpdates*,
                  data::Sharding*, plan::AttentionForm*, parallel::OuterOptimizer::Kind*,
-                 Strategy::AverageState*>;
+                 Strategy::AverageState*, OptimizerOptions::AdjustLr*>;
 
 /// One key of a recipe. The table of all keys is their only list: parsing, suggestions, printing
 /// and the reference use it.

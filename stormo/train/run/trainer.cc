@@ -50,6 +50,23 @@ int first_ranks(const RunSetup& setup) {
   return setup.elastic != nullptr ? setup.elastic->first_ranks() : setup.world.size();
 }
 
+/// Whether the optimizer takes the parameters of the model.
+void check_parameters(const RunSetup& setup, Requirements& require) {
+  const OptimizerOptions& o = setup.options.optimizer;
+  const std::vector<NamedParameter> parameters = trainable_parameters(*setup.task.module);
+  for (const NamedParameter& p : parameters) {
+    require(!p.sparse || optim::leaves_rest_alone(o),
+            "'" + p.name +
+                "' has sparse gradients, and the optimizer would change rows that have none: use "
+                "sgd without momentum or adagrad, without weight decay, or build the module with "
+                "sparse(false)");
+  }
+  require(o.kind != OptimizerOptions::Kind::kMuon ||
+              std::ranges::any_of(parameters, &NamedParameter::hidden),
+          "muon is for matrices between the first and the last segment of a model::Chain, and this "
+          "model has none that is trained: use another optimizer, such as adamw");
+}
+
 // Everything that is wrong, one line each.
 Status validate(const RunSetup& setup) {
   const TrainerOptions& o = setup.options;
@@ -84,13 +101,7 @@ Status validate(const RunSetup& setup) {
   require(keys.ok(), keys.message());
   const Result<Strategy> strategy = strategy_of(o);
   require(strategy.ok() || !keys.ok(), strategy.status().message());
-  for (const NamedParameter& p : trainable_parameters(*setup.task.module)) {
-    require(!p.sparse || optim::leaves_rest_alone(o.optimizer),
-            "'" + p.name +
-                "' has sparse gradients, and the optimizer would change rows that have none: use "
-                "sgd without momentum or adagrad, without weight decay, or build the module with "
-                "sparse(false)");
-  }
+  check_parameters(setup, require);
   const Status shards = check_logical_shards(o, first_ranks(setup));
   require(shards.ok(), shards.message());
   require(o.logical_shards == 0 || !has_batch_norm(*setup.task.module),

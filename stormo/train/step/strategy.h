@@ -41,12 +41,15 @@ int ranks_of_workers(const TrainerOptions& options, int ranks);
 /// The same by host; the last ranks are the servers. Hosts without workers are left out.
 std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int> ranks_per_host);
 
+/// kInvalidArgument for Muon where ranks do not have all matrices, each a copy.
+Status check_matrices(const TrainerOptions& options);
+
 /// kInvalidArgument for a codec that encodes with an order of additions of its own.
 Status check_codec(const GradientOptions& options);
 
-/// The strategy that a run has by its options: a reducer or a bucket size means replicas, and where
-/// servers average the period says how often workers exchange.
-/// kInvalidArgument for one that has none.
+/// The strategy that a run has by its options: a reducer, a bucket size or Muon means replicas
+/// where gradients are averaged, and where servers average the period says how often workers
+/// exchange. kInvalidArgument for one that has none.
 Result<Strategy> strategy_of(const TrainerOptions& options);
 
 /// What a step has besides its strategy. `scale_loss`: it computes in float16.

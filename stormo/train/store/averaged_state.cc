@@ -56,8 +56,14 @@ std::vector<AveragedState::Array> AveragedState::gradients() {
 }
 
 std::vector<AveragedState::Array> AveragedState::slots() {
+  FusedOptimizer::Values values = optimizer_.values();
   std::vector<Array> out;
-  for (const std::vector<torch::Tensor>& slot : optimizer_.values().slots) add(out, slot);
+  for (std::vector<torch::Tensor>& slot : values.slots) {
+    for (std::size_t i = 0; i < slot.size(); ++i) {
+      if (!slot[i].defined()) slot[i] = torch::zeros_like(values.weights[i]);
+    }
+    add(out, slot);
+  }
   return out;
 }
 

@@ -52,7 +52,7 @@ AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOpti
 }
 
 void AveragedStore::set_plan(const plan::StepPlan& plan) {
-  const auto slots = static_cast<int>(optim::slot_names(optimizer_->options()).size());
+  const auto slots = static_cast<int>(optim::num_slots(optimizer_->options()));
   requests_ = analysis::PlanRequests(plan, {.averaged_slots = slots});
   plan_ = plan;
   if (worker_) worker_->set_plan(plan);

@@ -78,7 +78,8 @@ struct Oracle {
         w -= a;
         break;
       case Kind::kLamb: w -= lr * ratio * lamb_direction(o, t); break;
-      case Kind::kLbfgs: break;
+      case Kind::kLbfgs:
+      case Kind::kMuon: break;
     }
   }
 };

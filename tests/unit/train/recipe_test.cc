@@ -73,7 +73,7 @@ layers = 2
           "r.toml:3:1: unknown key 'train.stepz'; did you mean 'train.steps'?",
           R"(r.toml:4:16: train.global_batch: must be whole number, not "many")",
           "r.toml:5:8: train.seed: must be whole number, not 1.5",
-          R"(r.toml:7:8: optimizer.kind: must be one of sgd, adamw, adam, adagrad, rmsprop, lion, lars, lamb, lbfgs, not "lamp"; did you mean "lamb"?)",
+          R"(r.toml:7:8: optimizer.kind: must be one of sgd, adamw, adam, adagrad, rmsprop, lion, lars, lamb, lbfgs, muon, not "lamp"; did you mean "lamb"?)",
           "r.toml:8:6: optimizer.lr: must be at least 0, not -1",
           testing::StartsWith("r.toml:9:2: unknown section 'modle'"),
           "command line: unknown key 'log_evry'; did you mean 'train.log_every'?",
@@ -297,12 +297,27 @@ TEST(RecipeCheck, AdasumIsOfReplicasAndTakesGradientsAsTheyAre) {
   EXPECT_THAT(errors_of({"reducer=adasum", "strategy.kind=parameter_averaging"}),
               ElementsAre(HasSubstr("does not use strategy.reducer (of ")));
   TrainerOptions options;
-  options.gradients.reducer = kAdasumReducer;
+  options.gradients.reducer = Reducer::kAdasum;
   EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kReplicated);
   EXPECT_EQ(step_options_of(options, false, 1).reduction.all_reduce, "adasum");
   options.commits = true;
   EXPECT_THAT(strategy_of(options).status().message(),
               HasSubstr("leave out strategy.reducer=adasum"));
+}
+
+TEST(RecipeCheck, MuonNeedsAMomentumAndWholeMatrices) {
+  const auto errors_with = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"optimizer.kind=muon", "optimizer.nesterov=true"});
+    return errors_of(std::move(overrides));
+  };
+  EXPECT_THAT(errors_with({"optimizer.momentum=0.95", "adjust_lr_fn=original"}), IsEmpty());
+  EXPECT_THAT(errors_with({"optimizer.momentum=0.95", "strategy.kind=fsdp"}),
+              ElementsAre(HasSubstr("optimizer.kind: muon updates whole matrices, which strategy "
+                                    "'fsdp' does not have on each rank: use 'ddp'")));
+  EXPECT_THAT(errors_with({}), ElementsAre(HasSubstr("write optimizer.momentum=0.95")));
+  TrainerOptions options;
+  options.optimizer.kind = OptimizerOptions::Kind::kMuon;
+  EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kReplicated);
 }
 
 TEST(RecipeCheck, PartsOfThePositionsNeedAnOutputForEach) {
