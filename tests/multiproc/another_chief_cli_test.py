@@ -93,7 +93,7 @@ class AnotherChiefTest(TrainTest):
         # of one run: a checkpoint of another one in the folder would be refused
         saved = self.checkpoints()
         self.assertLess(saved[0], 300, "the first chief's")
-        self.assertGreater(len(saved), 5)
+        self.assertGreater(len(saved), 3, "of each chief, and the last")
         rest = self.lines("mlp.toml", f"steps={STEPS + 10}", "data.path=data/mnist", *BACKUPS, "--resume")
         self.assertEqual((rest[0]["first_step"], rest[-1]["steps"]), (STEPS, STEPS + 10))
 
