@@ -13,10 +13,10 @@ template <class... Parts>
 std::string text_of(const Parts&... parts) {
   std::string out;
   const auto add = [&out](const auto& part) {
-    using Part = std::decay_t<decltype(part)>;
-    if constexpr (std::is_arithmetic_v<Part>) {
+    using Each = std::decay_t<decltype(part)>;
+    if constexpr (std::is_arithmetic_v<Each>) {
       out += std::to_string(part);
-    } else if constexpr (std::is_enum_v<Part>) {
+    } else if constexpr (std::is_enum_v<Each>) {
       out += to_string(part);
     } else {
       out += part;

@@ -22,12 +22,14 @@ namespace stormo::train {
 using OptimizerOptions = optim::Options;
 using parallel::Strategy;
 
-/// How replicated gradients are averaged; results differ only by the order of additions.
+/// How replicated gradients become one. But for kAdasum they are averaged, and results differ only
+/// by the order of additions.
 enum class Reducer : std::uint8_t {
   kAuto,          ///< the fastest, by size, ranks and hosts
   kRing,          ///< around all ranks
   kHierarchical,  ///< inside hosts, then between them
   kReduceToOne,   ///< on rank 0, which sends the result to all
+  kAdasum,        ///< see codec::Adasum
 };
 
 struct GradientOptions {

@@ -7,9 +7,9 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/plan/action.h>
+#include <stormo/train/loop/averaging_schedule.h>
 #include <stormo/train/loop/state_watch.h>
 #include <stormo/train/reduction/overlap_trial.h>
-#include <stormo/train/run/averaging_schedule.h>
 #include <stormo/train/run/common_run.h>
 
 namespace stormo::train {

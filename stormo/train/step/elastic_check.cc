@@ -6,6 +6,7 @@
 #include <stormo/base/requirements.h>
 #include <stormo/optim/options.h>
 #include <stormo/plan/mixing/mixing.h>
+#include <stormo/train/step/reducers.h>
 
 namespace stormo::train {
 namespace {
@@ -23,10 +24,9 @@ void check_local(const TrainerOptions& o, Requirements& require) {
   require(!parallel::streams(s.streaming),
           "elastic training averages all parameters at once, between two steps: leave out "
           "strategy.fragments, delay and mixing");
-  require(
-      o.averaging.max_distance == 0,
-      "in elastic training the number of a step says whether ranks average behind it: leave out "
-      "strategy.max_distance");
+  require(!o.averaging.adapts(),
+          "in elastic training the number of a step says whether ranks average behind it: leave "
+          "out strategy.max_distance and period_seconds");
   require(s.kind != Strategy::Kind::kGossip || is_for_any_ranks(s.topology),
           "in elastic training ranks mix however many are left: take strategy.topology=ring, "
           "exponential, one_peer_exponential or complete");
@@ -51,9 +51,14 @@ Status check_elastic(const TrainerOptions& o) {
               s.parameters == Strategy::Parameters::kReplicated,
           "elastic training has one copy of the parameters on each host where all hosts have as "
           "many ranks, else one on each rank: leave out parameters, or set it to replicated");
-  require(optim::updates_ranges(o.optimizer.kind), "elastic training does not go with lbfgs");
+  require(optim::updates_ranges(o.optimizer.kind),
+          "elastic training updates ranges of parameters: take an optimizer other than lbfgs and "
+          "muon");
   require(o.gradients.codec == Codec::kNone,
           "elastic training keeps nothing of what a compression has lost: leave out compression");
+  require(o.gradients.reducer != Reducer::kAdasum,
+          "elastic training adds gradients up, whoever computes them: leave out "
+          "strategy.reducer=adasum");
   require(o.sharding == data::Sharding::kShuffled,
           "the samples of an elastic run do not depend on its ranks: leave out data.sharding");
   require(o.patience == 0,

@@ -9,9 +9,6 @@
 
 namespace stormo::train {
 
-/// Besides the orders of additions: by Adasum, see codec::Adasum.
-inline constexpr Reducer kAdasumReducer{4};
-
 /// A choice of the key strategy.reducer, and what stands behind `by` in its plans.
 struct ReducerRow {
   Reducer reducer;
@@ -22,7 +19,7 @@ inline constexpr std::array kReducers = {
     ReducerRow{Reducer::kAuto, "auto", ""}, ReducerRow{Reducer::kRing, "ring", "ring_all_reduce"},
     ReducerRow{Reducer::kHierarchical, "hierarchical", "hierarchical_all_reduce"},
     ReducerRow{Reducer::kReduceToOne, "reduce_to_one", "star_all_reduce"},
-    ReducerRow{kAdasumReducer, "adasum", plan::kAdasum}};
+    ReducerRow{Reducer::kAdasum, "adasum", plan::kAdasum}};
 
 constexpr const ReducerRow& row_of(Reducer reducer) {
   return kReducers.at(static_cast<std::size_t>(reducer));

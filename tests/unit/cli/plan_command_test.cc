@@ -27,7 +27,9 @@
 
 namespace stormo::cli {
 
-Status search_plans(const PlanOptions&) { return {}; }  // needs libtorch
+// Need libtorch.
+Status search_plans(const PlanOptions&) { return {}; }
+Result<bool> simulate_open_recipe(const PlanOptions&) { return false; }
 
 // Stands in for the reader of recipes, which needs libtorch: two layers whose times are known.
 Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {

@@ -15,7 +15,7 @@
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/train/estimate/step_sizes.h>
-#include <stormo/train/run/averaging_schedule.h>
+#include <stormo/train/loop/averaging_schedule.h>
 
 #include "tests/unit/comm/ranks.h"
 #include "trainer_run.h"

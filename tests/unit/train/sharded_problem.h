@@ -21,6 +21,7 @@
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>
 
 #include "tests/unit/comm/ranks.h"
+#include "tests/unit/train/module_values.h"
 #include "tests/unit/train/seeded.h"
 
 // Training a small chain on ranks that are threads, and alone on the union of their batches.
@@ -140,15 +141,6 @@ inline Problem with_frozen_segment(Problem problem, std::size_t segment) {
     return chain;
   };
   return problem;
-}
-
-using Values = std::map<std::string, torch::Tensor>;
-
-inline Values values_of(const torch::nn::Module& module) {
-  Values out;
-  for (const auto& p : module.named_parameters())
-    out.emplace(p.key(), p.value().detach().cpu().clone());
-  return out;
 }
 
 struct Outcome {

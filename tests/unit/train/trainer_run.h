@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,18 +16,11 @@
 
 #include <stormo/train/run/trainer.h>
 
+#include "module_values.h"
 #include "toy.h"
 
 // Runs of the Trainer on ranks that are threads.
 namespace stormo::test {
-
-using Values = std::map<std::string, torch::Tensor>;
-
-inline Values values_of(const torch::nn::Module& module) {
-  Values out;
-  for (const auto& p : module.named_parameters()) out[p.key()] = p.value().detach().cpu().clone();
-  return out;
-}
 
 inline double distance(const Values& a, const Values& b) {
   double most = 0;

@@ -1,4 +1,4 @@
-#include <stormo/train/run/averaging_schedule.h>
+#include <stormo/train/loop/averaging_schedule.h>
 
 #include <algorithm>
 
