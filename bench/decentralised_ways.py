@@ -46,6 +46,7 @@ def ways(stormo, period):
         "averages_of_parameters": [*averages, "strategy.average_state=no"],
         "post_local_sgd": [*averages, "strategy.average_state=no", f"strategy.warmup_steps={2 * period}"],
         "diloco": [*averages, "strategy.outer=nesterov", "strategy.outer_lr=0.7", "strategy.outer_momentum=0.9"],
+        "streaming": [*averages, "strategy.outer=nesterov", "strategy.fragments=2", f"strategy.delay={period // 10}"],
         "slowmo": [*averages, "strategy.outer=slowmo"],
     }
 
