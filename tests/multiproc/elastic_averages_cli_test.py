@@ -55,7 +55,9 @@ class Averages(ElasticTest):
 
     def test_it_evaluates_and_saves_as_without_deaths(self):
         """At the ends of periods, whoever was lost."""
-        job = Job(self, 3, *AVERAGES, "train.eval_every=20", "checkpoint.every=20")
+        (self.folder / "text/a.txt").write_text("to be or not to be, that is it\n" * 600)
+        job = Job(self, 3, *AVERAGES, "train.eval_every=20", "checkpoint.every=20", "checkpoint.directory=run",
+                  recipe="gpt.toml")
         job.lose(1)
         job.until_ranks(3)
         job.until(lambda: job.records[-1]["event"] == "eval" and job.records[-1]["step"] > job.epochs[-1][2] + 20)
