@@ -75,8 +75,7 @@ class Finder {
     std::vector<std::string> axes = a_.axes;
     if (n.over != plan::Over::kItsAxes) {
       if (row_.scope == plan::Scope::kRank && has_servers(plan_)) return;  // it decides alone
-      axes =
-          together(n.over == plan::Over::kDataAxes ? data_axes(plan_.mesh) : all_axes(plan_.mesh));
+      axes = together(n.over);
     }
     const plan::Range range =
         row_.range == plan::RangeOf::kParameters ? a_.range : all_parameters(model_);
@@ -110,11 +109,14 @@ class Finder {
     if (row_.averages() && !has_servers(plan_)) average();
   }
 
-  /// Over which ranks do a step together: with servers those of a worker, else `axes`.
-  std::vector<std::string> together(const std::vector<std::string>& axes) const {
-    if (!has_servers(plan_)) return axes;
-    if (plan_.mesh.find(plan::kWorkerAxis) < 0) return model_axes(plan_.mesh);
-    return {plan::kWorkerAxis};
+  /// Over which ranks add numbers up: with servers those of a worker, and so for gradients that a
+  /// worker averages.
+  std::vector<std::string> together(plan::Over over) const {
+    const bool of_gradients = over == plan::Over::kDataAxes, served = has_servers(plan_);
+    const bool has_workers = plan_.mesh.find(plan::kWorkerAxis) >= 0;
+    if (has_workers && (served || of_gradients)) return {plan::kWorkerAxis};
+    if (served) return model_axes(plan_.mesh);
+    return of_gradients ? data_axes(plan_.mesh) : all_axes(plan_.mesh);
   }
 
   std::int64_t trainable_in(plan::Range parameters) const {

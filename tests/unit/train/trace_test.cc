@@ -167,7 +167,7 @@ std::vector<Case> cases() {
           out.push_back({way.name + "_on_" + place + name, way, hosts, step});
       }
       // one worker has the whole batch
-      if (way.strategy.worker_ranks == 2 && hosts.front() == 2) {
+      if (way.strategy.worker_ranks == 2 && hosts == std::vector{2}) {
         out.push_back({way.name + "_clip", way, hosts, {.micro_batches = 2, .clip = true}});
       }
     }
