@@ -95,7 +95,8 @@ TEST(WorkerRanks, AverageTheirGradientsAndThenTheirParameters) {
   EXPECT_THAT(analysis::verify(alone).message(), HasSubstr("diverged over worker"));
   StepPlan some = *p;  // copies of a worker would be added up in different orders
   std::ranges::find(some.actions, ActionKind::kAverage, &plan::Action::kind)->axes.pop_back();
-  EXPECT_THAT(analysis::verify(some).message(), HasSubstr("are replicate over worker between steps"));
+  EXPECT_THAT(analysis::verify(some).message(),
+              HasSubstr("are replicate over worker between steps"));
   EXPECT_EQ(worker_ranks(1)(one_device(shape())).status().message(),
             "worker_ranks: 1 ranks; give at least 2");
   EXPECT_THAT(worker_ranks(2)(*p).status().message(), HasSubstr("the mesh has axes already"));
