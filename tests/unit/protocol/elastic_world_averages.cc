@@ -23,7 +23,8 @@ bool ElasticWorld::is_average_due(const Process& p) {
   return ends_period(step) && p.history.last.step != step;
 }
 
-// Who gets it has taken it, whatever the others have; then it does its step.
+// Who gets it has taken it, whatever the others have; then it does its step. An abort is of the
+// whole group: where it came in the average, what follows in the step fails.
 void ElasticWorld::average(std::size_t slot, const RunStep& action) {
   Process& p = processes_[slot];
   const Key key{action.epoch, Part::kAverage, action.step, p.attempt};
@@ -44,7 +45,9 @@ void ElasticWorld::take_average(std::size_t slot, const Key& key, const Collecti
   p.state = p.common = mean;
   p.history.take({.epoch = std::get<Epoch>(key), .step = p.order.step - 1});
   ++counts_.averages;
+  const bool is_aborted = p.is_aborted;
   begin_step(slot);
+  if (is_aborted) return abort(slot);
   handle(slot, MainThread{.is_waiting = false});
 }
 
