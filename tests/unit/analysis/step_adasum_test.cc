@@ -9,6 +9,8 @@
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/plan/project.h>
 
+#include "reduced_plan.h"
+
 namespace stormo::analysis {
 namespace {
 
@@ -18,29 +20,7 @@ using plan::StepPlan;
 
 /// Two parameters, of 1000 numbers and of 39, on so many ranks.
 StepPlan replicas(int ranks) {
-  StepPlan p;
-  p.mesh = {{{"dp", ranks}}};
-  p.model.segments = {{.name = "one", .parameters = {{"a", 1000}, {"b", 39}}, .borrowed = {}}};
-  p.parameters = p.optimizer_state = p.frozen = {Placement::kReplicate};
-  p.actions = {{.kind = ActionKind::kLoad},
-               {.kind = ActionKind::kForward, .range = {0, 0}},
-               {.kind = ActionKind::kLoss},
-               {.kind = ActionKind::kBackward, .range = {0, 0}},
-               {.kind = ActionKind::kAllReduce,  // 4
-                .range = {0, 1},
-                .axes = {"dp"},
-                .algorithm = "adasum"},
-               {.kind = ActionKind::kUpdate, .range = {0, 1}},
-               {.kind = ActionKind::kAgree}};
-  return p;
-}
-
-std::vector<std::string> sent(const StepPlan& p) {
-  std::vector<std::string> out;
-  for (const Collective& c : collectives_of(p, 4, {})) {
-    out.push_back(std::string(to_string(c.goal)) + " " + std::to_string(c.bytes()));
-  }
-  return out;
+  return reduced_plan(ranks, {{"a", 1000}, {"b", 39}}, {.algorithm = "adasum"});
 }
 
 // Flags of two parameters, parts of 208 numbers to their owners, on three levels two pairs, one and

@@ -10,6 +10,8 @@
 #include <stormo/analysis/transfer/collectives.h>
 #include <stormo/analysis/verify/step_verify.h>
 
+#include "diverged_plan.h"
+
 namespace stormo::analysis {
 namespace {
 
@@ -20,13 +22,7 @@ using plan::StepPlan;
 
 /// Two segments of a parameter each, on two ranks that average in every 4th step.
 StepPlan averaging() {
-  StepPlan p;
-  p.mesh = {{{"dp", 2}}};
-  p.model.segments = {
-      {.name = "first", .parameters = {{"a", 10}}, .flops_per_sample = 0, .borrowed = {}},
-      {.name = "second", .parameters = {{"b", 30}}, .flops_per_sample = 0, .borrowed = {}}};
-  p.parameters = p.optimizer_state = {Placement::kDiverged};
-  p.frozen = {Placement::kReplicate};
+  StepPlan p = diverged_plan(2);
   p.actions = {{.kind = ActionKind::kLoad},                                                  // 0
                {.kind = ActionKind::kForward, .range = {0, 1}},                              // 1
                {.kind = ActionKind::kLoss},                                                  // 2

@@ -9,6 +9,8 @@
 #include <stormo/analysis/verify/step_verify.h>
 #include <stormo/plan/project.h>
 
+#include "reduced_plan.h"
+
 namespace stormo::analysis {
 namespace {
 
@@ -18,29 +20,7 @@ using plan::Placement;
 using plan::StepPlan;
 
 /// One parameter of 1000 numbers on three ranks.
-StepPlan replicas(Codec codec) {
-  StepPlan p;
-  p.mesh = {{{"dp", 3}}};
-  p.model.segments = {{.name = "one", .parameters = {{"a", 1000}}, .borrowed = {}}};
-  p.parameters = p.optimizer_state = p.frozen = {Placement::kReplicate};
-  p.actions = {
-      {.kind = ActionKind::kLoad},
-      {.kind = ActionKind::kForward, .range = {0, 0}},
-      {.kind = ActionKind::kLoss},
-      {.kind = ActionKind::kBackward, .range = {0, 0}},
-      {.kind = ActionKind::kAllReduce, .range = {0, 0}, .axes = {"dp"}, .codec = codec},  // 4
-      {.kind = ActionKind::kUpdate, .range = {0, 0}},
-      {.kind = ActionKind::kAgree}};
-  return p;
-}
-
-std::vector<std::string> sent(const StepPlan& p) {
-  std::vector<std::string> out;
-  for (const Collective& c : collectives_of(p, 4, {})) {
-    out.push_back(std::string(to_string(c.goal)) + " " + std::to_string(c.bytes()));
-  }
-  return out;
-}
+StepPlan replicas(Codec codec) { return reduced_plan(3, {{"a", 1000}}, {.codec = codec}); }
 
 // A part of 334 numbers is two blocks of 260 bytes.
 TEST(StepCodecs, ASumOfBlocksIsTwoCollectivesBehindWeightsAndFlags) {

@@ -15,6 +15,8 @@
 #include <stormo/plan/mixing/mixing.h>
 #include <stormo/plan/project.h>
 
+#include "diverged_plan.h"
+
 namespace stormo::analysis {
 namespace {
 
@@ -28,13 +30,7 @@ constexpr std::int64_t kBytes = 40 * 4;  // of the parameters
 
 /// Two segments of a parameter each, on ranks that average in every 4th step.
 StepPlan averaging(int ranks = 2) {
-  StepPlan p;
-  p.mesh = {{{"dp", ranks}}};
-  p.model.segments = {
-      {.name = "first", .parameters = {{"a", 10}}, .flops_per_sample = 0, .borrowed = {}},
-      {.name = "second", .parameters = {{"b", 30}}, .flops_per_sample = 0, .borrowed = {}}};
-  p.parameters = p.optimizer_state = {Placement::kDiverged};
-  p.frozen = {Placement::kReplicate};
+  StepPlan p = diverged_plan(ranks);
   p.actions = {
       {.kind = ActionKind::kLoad},                                                            // 0
       {.kind = ActionKind::kForward, .range = {0, 1}},                                        // 1

@@ -13,12 +13,13 @@
 #include <stormo/analysis/transfer/collectives.h>
 #include <stormo/analysis/verify/step_verify.h>
 
+#include "diverged_plan.h"
+
 namespace stormo::analysis {
 namespace {
 
 using plan::Action;
 using plan::ActionKind;
-using plan::Placement;
 using plan::StepPlan;
 using testing::HasSubstr;
 
@@ -40,13 +41,7 @@ Action outer_update(int parameter, int offset) {
 
 /// Two segments of a parameter each, which two ranks average in turn in 8 steps, with a delay of 3.
 StepPlan streaming() {
-  StepPlan p;
-  p.mesh = {{{"dp", 2}}};
-  p.model.segments = {
-      {.name = "first", .parameters = {{"a", 10}}, .flops_per_sample = 0, .borrowed = {}},
-      {.name = "second", .parameters = {{"b", 30}}, .flops_per_sample = 0, .borrowed = {}}};
-  p.parameters = p.optimizer_state = {Placement::kDiverged};
-  p.frozen = {Placement::kReplicate};
+  StepPlan p = diverged_plan(2);
   p.actions = {{.kind = ActionKind::kLoad},                             // 0
                {.kind = ActionKind::kForward, .range = {0, 1}},         // 1
                {.kind = ActionKind::kLoss},                             // 2

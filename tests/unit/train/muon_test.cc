@@ -369,15 +369,7 @@ TEST_F(MuonRun, ResumedRunsEndInTheSameBits) {
   for (const bool outer : {true, false}) {
     diloco();
     if (!outer) options.strategy.outer = {};  // averages have the state, too
-    options.overwrite = true;
-    options.steps = 20;
-    const Outcome whole = run(3);
-    for (const std::int64_t steps : {6, 12}) {
-      options.steps = steps;
-      run(3);
-      options.steps = 20;
-      EXPECT_EQ(resumed(3).end.weights_hash, whole.end.weights_hash) << steps << ", " << outer;
-    }
+    expect_bits_of_whole_run(3, {6, 12}, outer ? "diloco" : "averages");
     options.steps = 24;
     EXPECT_TRUE(std::isfinite(resumed(2).end.train_loss));
   }

@@ -108,15 +108,7 @@ TEST_F(OuterUpdate, ResumedRunsEndInTheSameBits) {
     for (const bool slow : {false, true}) {
       options.optimizer = {.kind = kind, .lr = 0.01};
       slow ? slowmo(4, 1, 0.6) : diloco(4);
-      options.overwrite = true;
-      options.steps = 20;
-      const Outcome whole = run(3);
-      for (const std::int64_t steps : {6, 12}) {
-        options.steps = steps;
-        run(3);
-        options.steps = 20;
-        EXPECT_EQ(resumed(3).end.weights_hash, whole.end.weights_hash) << steps << " of " << slow;
-      }
+      expect_bits_of_whole_run(3, {6, 12}, slow ? "slowmo" : "diloco");
     }
   }
 }

@@ -78,6 +78,19 @@ class TrainerRun : public testing::Test {
     options.overwrite = true;
     return out;
   }
+  /// Runs of 20 steps that go on from a save end in the bits of one that goes through.
+  void expect_bits_of_whole_run(int ranks, const std::vector<std::int64_t>& saved_after,
+                                const std::string& what) {
+    options.overwrite = true;
+    options.steps = 20;
+    const Outcome whole = run(ranks);
+    for (const std::int64_t steps : saved_after) {
+      options.steps = steps;
+      run(ranks);
+      options.steps = 20;
+      EXPECT_EQ(resumed(ranks).end.weights_hash, whole.end.weights_hash) << steps << ", " << what;
+    }
+  }
 
   train::TrainerOptions options;
   std::vector<std::string> accepted_changes;
