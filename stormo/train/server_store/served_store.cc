@@ -34,8 +34,7 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
   if (place_.parts == 1) return;
   ranks_ = groups.over({plan::kWorkerAxis}).take_or_throw();
   served_.copy_all();
-  reducer_ = std::make_unique<GradientReducer>(*ranks_, optimizer_.parameters());
-  reducer_->on_done([this](const plan::Action& a) { done(a); });
+  gradients_.emplace(*ranks_, optimizer_.parameters(), [this](const plan::Action& a) { done(a); });
   for (const torch::Tensor& copy : served_.copies()) {
     const auto bytes = static_cast<std::int64_t>(copy.nbytes());
     if (bytes > 0) given_.push_back({copy.mutable_data_ptr(), bytes, DType::kUInt8});
@@ -166,7 +165,7 @@ ServedStore::~ServedStore() {
 
 // Before the first step: what rank 0 has set and loaded is seen by all.
 void ServedStore::set_plan(const plan::StepPlan& plan) {
-  if (reducer_) reducer_->set_plan(plan);
+  if (gradients_) gradients_->set_plan(plan);
   pull_.set_plan(plan);
   if (ranks_ != nullptr) requests_ = analysis::PlanRequests(plan);
   last_push_ = {};
@@ -179,7 +178,7 @@ void ServedStore::set_plan(const plan::StepPlan& plan) {
 
 Status ServedStore::perform(const plan::Action& action, double weight) {
   const bool pulls = row_of(action.kind).takes_from(plan::Placement::kRemote);
-  if (!pulls) return average_in_worker(action, weight);
+  if (!pulls) return gradients_->perform(action, weight);
   if (leads()) STORMO_RETURN_IF_ERROR(pull(action.asynchronous));
   if (ranks_ != nullptr) STORMO_RETURN_IF_ERROR(give_to_ranks(requests_.of(action).at(0)));
   done(action);
@@ -192,19 +191,6 @@ Status ServedStore::give_to_ranks(const analysis::Collective& sent) {
   for (const comm::Buffer& b : given_) bytes += b.count;
   STORMO_RETURN_IF_ERROR(check_elements(sent, bytes, DType::kUInt8));
   return perform_transfer(*ranks_, sent, in_place(given_));
-}
-
-// Where no rank has samples there is nothing to average, and the worker's push counts for nothing.
-Status ServedStore::average_in_worker(const plan::Action& action, double weight) {
-  reducer_->set_weight(weight);
-  const bool counts = makes(action, plan::Value::kWeights);
-  if (!counts && reducer_->total_weight() == 0) {
-    done(action);
-    return {};
-  }
-  STORMO_RETURN_IF_ERROR(reducer_->perform(action));
-  if (counts) weight_ += reducer_->total_weight();
-  return {};
 }
 
 // The first pull of a step begins that of all parameters.
@@ -247,7 +233,9 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
   const ShardCalls::Call call(calls_, comm::Operation::AtShards::kPush);
   if (pull_.under_way()) STORMO_RETURN_IF_ERROR(finish_pull());
   lr_ = rate.lr;
-  if (ranks_ != nullptr) weight = std::exchange(weight_, 0);
+  if (gradients_) {
+    weight = gradients_->samples() - std::exchange(pushed_samples_, gradients_->samples());
+  }
   const bool sums = served_.has_copies();
   const std::vector<torch::Tensor> gradients = sums ? copy_.take() : served_.gradients();
   const std::size_t count = shards_.size();
@@ -311,7 +299,7 @@ Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& rate
 }
 
 void ServedStore::zero_grad() {
-  if (reducer_) reducer_->next_pass();
+  if (gradients_) gradients_->next_pass();
   early_push_.next_pass();
   ParameterStore::zero_grad();
 }

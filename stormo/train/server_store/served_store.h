@@ -19,7 +19,7 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
-#include <stormo/train/reduction/gradient_reducer.h>
+#include <stormo/train/reduction/worker_gradients.h>
 #include <stormo/train/server_store/early_pull.h>
 #include <stormo/train/server_store/early_push.h>
 #include <stormo/train/server_store/local_copy.h>
@@ -72,9 +72,11 @@ class ServedStore : public ParameterStore, public ServedWorker {
   void keep_values() override { served_.keep_values(); }
   void zero_grad() override;
   FusedOptimizer& optimizer() override { return optimizer_; }
-  TensorMap residuals() const override { return reducer_ ? reducer_->residuals() : TensorMap(); }
+  TensorMap residuals() const override {
+    return gradients_ ? gradients_->residuals() : TensorMap();
+  }
   void keep_residuals(TensorMap kept) override {
-    if (reducer_) reducer_->keep_residuals(std::move(kept));
+    if (gradients_) gradients_->keep_residuals(std::move(kept));
   }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
@@ -118,7 +120,6 @@ class ServedStore : public ParameterStore, public ServedWorker {
   bool leads() const { return place_.index == 0; }
   Status pull(bool asynchronous);
   Status finish_pull();
-  Status average_in_worker(const plan::Action& action, double weight);
   Status give_to_ranks(const analysis::Collective& sent);
   void create_shards();
   void share_shards(server::Facts facts);
@@ -142,10 +143,10 @@ class ServedStore : public ParameterStore, public ServedWorker {
   std::uint64_t batch_ = 0;
   // of a worker of several ranks
   comm::Communicator* ranks_ = nullptr;  // null: it has one
-  std::unique_ptr<GradientReducer> reducer_;
+  std::optional<WorkerGradients> gradients_;
   std::vector<comm::Buffer> given_;  // what the first rank has pulled
   analysis::PlanRequests requests_;
-  double weight_ = 0;  // of all its gradients since the last push
+  double pushed_samples_ = 0;  // of all its ranks, until the last push
 };
 
 }  // namespace stormo::train

@@ -43,8 +43,7 @@ AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOpti
       mixer_(state_, *optimizer_) {
   if (worker_part(groups.mesh(), 0).parts > 1) {
     comm::Communicator& ranks = *groups.over({plan::kWorkerAxis}).take_or_throw();
-    worker_ = std::make_unique<GradientReducer>(ranks, optimizer_->parameters());
-    worker_->on_done([this](const plan::Action& a) { done(a); });
+    worker_.emplace(ranks, optimizer_->parameters(), [this](const plan::Action& a) { done(a); });
   }
   if (outer.kind == parallel::OuterOptimizer::Kind::kNone) return;
   outer_.emplace(outer, *optimizer_);
@@ -82,7 +81,7 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
   const plan::ActionRow& row = row_of(action.kind);
   if (row.makes.has(plan::Value::kWeights) ||
       row.places(plan::Value::kGradients, plan::Placement::kReplicate)) {
-    return average_in_worker(action, weight);
+    return worker_->perform(action, weight);
   }
   STORMO_RETURN_IF_ERROR(row.outer_updates() ? outer_update(action)
                          : row.averages() ? average(action, weight_of_replica(action.range, weight))
@@ -91,23 +90,10 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
   return {};
 }
 
-// Where no rank has samples there is nothing to average.
-Status AveragedStore::average_in_worker(const plan::Action& action, double weight) {
-  worker_->set_weight(weight);
-  const bool counts = makes(action, plan::Value::kWeights);
-  if (!counts && worker_->total_weight() == 0) {
-    done(action);
-    return {};
-  }
-  STORMO_RETURN_IF_ERROR(worker_->perform(action));
-  if (counts) worker_samples_ += worker_->total_weight();
-  return {};
-}
-
 double AveragedStore::weight_of_replica(const plan::Range& range, double weight) {
   if (!worker_) return weight;
   double& before = samples_at_average_[{range.first, range.last}];
-  return worker_samples_ - std::exchange(before, worker_samples_);
+  return worker_->samples() - std::exchange(before, worker_->samples());
 }
 
 void AveragedStore::zero_grad() {

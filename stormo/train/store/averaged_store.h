@@ -13,7 +13,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
-#include <stormo/train/reduction/gradient_reducer.h>
+#include <stormo/train/reduction/worker_gradients.h>
 #include <stormo/train/store/averaged_state.h>
 #include <stormo/train/store/mixer.h>
 #include <stormo/train/store/outer_state.h>
@@ -70,7 +70,6 @@ class AveragedStore final : public ParameterStore {
   void count_before(std::int64_t samples) { weight_before_ = static_cast<double>(samples); }
 
  private:
-  Status average_in_worker(const plan::Action& action, double weight);
   /// Of an average: the samples of the whole replica since the last one of this range, of which
   /// `weight` are this rank's.
   double weight_of_replica(const plan::Range& range, double weight);
@@ -91,8 +90,7 @@ class AveragedStore final : public ParameterStore {
 
   const AxisGroups& groups_;
   std::unique_ptr<FusedOptimizer> optimizer_;
-  std::unique_ptr<GradientReducer> worker_;  // null: a replica is one rank, or is cut
-  double worker_samples_ = 0;                // of all steps
+  std::optional<WorkerGradients> worker_;  // nothing: a replica is one rank, or is cut
   std::map<std::pair<int, int>, double> samples_at_average_;  // of a range, as they were
   AveragedState state_;
   Mixer mixer_;
