@@ -113,6 +113,9 @@ class DecentralisedTest(TrainTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn("gosip, pytorch_sgd: unknown; there are ddp, bfloat16", done.stderr)
         self.assertEqual(self.decentralised("--rounds", "0").returncode, 2)
+        done = self.decentralised("--way", "often", "strategy.kind=ddp train.eval_every=1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("train.eval_every=1: seconds are counted from one evaluation to the next", done.stderr)
 
 
 if __name__ == "__main__":
