@@ -141,6 +141,27 @@ int Process::wait_unread(std::chrono::nanoseconds at_most) {
   return ended == 1 ? wait() : -1;
 }
 
+namespace {
+
+/// Whether any process has given back its memory, and with it its environment, but not yet all of
+/// its files.
+bool any_process_ends() {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string status = read_proc(entry.path() / "status");
+    const bool is_of_kernel = status.find("\nPPid:\t0\n") != std::string::npos ||
+                              status.find("\nPPid:\t2\n") != std::string::npos;
+    const bool has_ended = status.empty() || status.find("\nState:\tZ") != std::string::npos ||
+                           status.find("\nState:\tX") != std::string::npos;
+    if (!is_of_kernel && !has_ended && status.find("\nVmSize:") == std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<Process::Relative> Process::relatives() const {
   std::vector<Relative> found;
   std::error_code error;
@@ -181,6 +202,7 @@ bool Process::wait_until_all_gone(std::chrono::nanoseconds at_most) const {
     // The end of processes that are not our children cannot be waited for.
     std::this_thread::yield();
   }
+  while (any_process_ends()) std::this_thread::yield();
   return true;
 }
 
