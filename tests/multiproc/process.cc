@@ -74,7 +74,12 @@ Process::~Process() {
   if (err_fd_ >= 0) ::close(err_fd_);
 }
 
-void Process::signal(int signal) const { ::kill(pid_, signal); }
+void Process::signal(int signal) const {
+  ::kill(pid_, signal);
+  siginfo_t stopped{};
+  if (signal == SIGSTOP)
+    ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
+}
 
 bool Process::read_some(SteadyTime by) {
   pollfd fds[2] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}};

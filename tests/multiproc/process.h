@@ -23,6 +23,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
+  /// After SIGSTOP it is stopped, and not only about to be.
   void signal(int signal) const;
   /// Reads output until `text` has appeared `times` times on standard output.
   bool wait_for_output(const std::string& text, int times = 1);
