@@ -36,6 +36,7 @@ namespace stormo::analysis {
 /// | average           | parameters: diverged at rest, and updated    | parameters: equal, diverged |
 /// |                   | parameters: remote, and the copies updated   | no gradients                |
 /// | average_parameters | as average, but not remote                  | parameters: equal, diverged |
+/// | average_state     | parameters: diverged at rest, and updated    | a slot of their state: equal, diverged; once |
 /// | outer_update      | parameters: averaged, in the same steps      | parameters: equal, diverged |
 /// | mix               | parameters: diverged at rest, and updated    | parameters: diverged        |
 /// | mix async         | parameters: diverged at rest, not updated    | what their update begins with |

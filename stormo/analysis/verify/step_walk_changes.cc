@@ -235,14 +235,8 @@ Status StepWalk::change_diverged(const Action& a) {
     }
     every_ = a.every;
   }
-  return each(a, [&](Parameter& p) {
-    for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
-      const std::string& name = plan_.mesh.axes[axis].name;
-      const bool named = std::ranges::count(a.axes, name) > 0;
-      const bool counts = p.is_own(axis) || (averages && !remote_ && name == plan::kWorkerAxis);
-      if (named == counts || !(named || averages)) continue;
-      return bad(placed(p, "weights", (*p.at_rest)[axis], axis), " between steps");
-    }
+  return each(a, [&](Parameter& p) -> Status {
+    STORMO_RETURN_IF_ERROR(check_own(a, p, averages));
     if (exchanges) {  // a gradient is of the values that the exchange takes
       if (!p.has_gradients) {
         return bad("comes ", p.updated ? "after the update of " : "before the gradients of ",
@@ -258,8 +252,36 @@ Status StepWalk::change_diverged(const Action& a) {
     p.averaged_at = a.offset;
     p.averaging = a.asynchronous;
     p.encoded = a.codec != Codec::kNone;
-    return std::exchange(remote_ ? p.updated : p.averaged, true) ? bad("averages a second time")
-                                                                 : Status();
+    if (std::exchange(remote_ ? p.updated : p.averaged, true)) return bad("averages a second time");
+    if (!row_of(a.kind).averages_state || std::exchange(p.averaged_slots, ~0u) == 0) return {};
+    return bad("averages the state of ", p.name(), " a second time");
+  });
+}
+
+/// Values differ over the axes that the action names, and where it averages over no others but a
+/// worker's.
+Status StepWalk::check_own(const Action& a, const Parameter& p, bool averages) const {
+  for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
+    const std::string& name = plan_.mesh.axes[axis].name;
+    const bool named = std::ranges::count(a.axes, name) > 0;
+    const bool counts = p.is_own(axis) || (averages && !remote_ && name == plan::kWorkerAxis);
+    if (named == counts || !(named || averages)) continue;
+    return bad(placed(p, "weights", (*p.at_rest)[axis], axis), " between steps");
+  }
+  return {};
+}
+
+/// As the update has left it. That of the next step is the first to read it.
+Status StepWalk::average_slot(const Action& a) {
+  return each(a, [&](Parameter& p) -> Status {
+    STORMO_RETURN_IF_ERROR(check_own(a, p, /*averages=*/true));
+    if (!p.updated) return bad("averages the state of ", p.name(), " before its update");
+    const std::uint32_t slot = 1u << a.slot;
+    if ((p.averaged_slots & slot) != 0) {
+      return bad("averages the state of ", p.name(), " a second time");
+    }
+    p.averaged_slots |= slot;
+    return {};
   });
 }
 

@@ -16,11 +16,31 @@ int steps_of_average(const plan::StepPlan& p) {
   return found == p.actions.end() ? 1 : std::max(1, found->every);
 }
 
+/// Takes the averages of slots of the optimizer away from a step of `seconds`, and returns what
+/// they add to a step on average. Of both what is left is that of the other actions.
+Result<double> price_of_slots(const StepModel& model, StepInput& step, double& seconds) {
+  double added = 0;
+  const auto of_slot = [](const plan::Action& a) { return row_of(a.kind).averages_slot; };
+  std::vector<plan::Action>& actions = step.plan.actions;
+  for (auto a = std::ranges::find_if(actions, of_slot); a != actions.end();
+       a = std::ranges::find_if(actions, of_slot)) {
+    const int every = a->every;
+    actions.erase(a);
+    STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation rest,
+                            model.simulate(step, analysis::Timeline::kDrop));
+    added += (seconds - rest.seconds) / every;
+    seconds = rest.seconds;
+  }
+  return added;
+}
+
 }  // namespace
 
-Result<StepPrice> price_of(const StepModel& model, const StepInput& step, double seconds) {
+Result<StepPrice> price_of(StepModel& model, const StepInput& step, double seconds) {
   STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation alone, model.without_communication(step));
-  const double added = (seconds - alone.seconds) / steps_of_average(step.plan);
+  StepInput rest = step;
+  STORMO_ASSIGN_OR_RETURN(double added, price_of_slots(model, rest, seconds));
+  added += (seconds - alone.seconds) / steps_of_average(step.plan);
   return StepPrice{.seconds = alone.seconds + added, .alone = alone.seconds};
 }
 

@@ -233,6 +233,12 @@ std::vector<RecipeField> outer_fields() {
        "parameter_averaging: whether the optimizer's state is averaged, too; auto: without outer",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.average_state; }, 0, 0,
        names(parallel::average_state_names())},
+      {"strategy.state_periods",
+       "parameter_averaging: steps from one average of a slot of the optimizer to the next, one "
+       "for each slot: of adamw the first moments and the second ones; multiples of "
+       "strategy.period; []: that of the parameters (DES-LOC)",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.state_periods; }, 1,
+       plan::kMaxPeriod},
   };
 }
 

@@ -78,6 +78,7 @@ constexpr Rule kRules[] = {
     {"strategy.outer_lr", OnResume::kNamed},
     {"strategy.outer_momentum", OnResume::kNamed},
     {"strategy.average_state", OnResume::kNamed},
+    {"strategy.state_periods", OnResume::kNamed},
     {"strategy.fragments", OnResume::kNamed},
     {"strategy.delay", OnResume::kNamed},
     {"strategy.mixing", OnResume::kNamed},

@@ -43,11 +43,12 @@ Status LockStepRun::train_some(const std::string& section) {
   return {};
 }
 
-// Where ranks agree in other steps than those that make all parameters equal, and then are to stop
-// or to save, one more step ends all periods.
+// Where ranks agree in other steps than those that make all parameters and state equal, and then
+// are to stop or to save, one more step ends all periods.
 Status LockStepRun::train_until_equal(const std::string& section) {
+  const plan::StepPlan& plan = run_.setup.plan;
   const bool asked = run_.signal != 0 || agreed_.save_now;
-  if (!asked || !is_staggered(run_.setup.plan) || closed_) return {};
+  if (!asked || !(is_staggered(plan) || averages_slots(plan)) || closed_) return {};
   const int signal = std::exchange(run_.signal, 0);
   const bool save_now = agreed_.save_now;
   STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/true));

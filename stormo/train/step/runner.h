@@ -237,7 +237,7 @@ class Runner {
   std::vector<std::pair<torch::Tensor, std::int64_t>> losses_;
   std::int64_t samples_loaded_ = 0;  // of this rank, of all steps
   /// As it was at the last average or push of a range.
-  std::map<std::pair<int, int>, std::int64_t> samples_at_exchange_;
+  std::map<std::tuple<int, int, int>, std::int64_t> samples_at_exchange_;
   double norm_ = 0;            // of the gradients as they are, then of what they stand for
   double gradient_scale_ = 1;  // what they are multiplied by
 };

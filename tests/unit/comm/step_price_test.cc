@@ -156,6 +156,24 @@ TEST(StepPrice, OfAveragesIsSpreadOverThePeriod) {
   }
 }
 
+// Of three arrays of equal size, one for each period.
+TEST(StepPrice, OfASlotIsSpreadOverItsOwnPeriod) {
+  const plan::ModelShape model = layers({1000, 1000});
+  StepModel links = links_of(1e9);
+  const auto added = [&](std::vector<std::int64_t> periods) {
+    StepInput step =
+        step_of(model, 0.01, Codec::kNone,
+                {.kind = Strategy::Kind::kParameterAveraging, .state_periods = std::move(periods)});
+    step.sizes.averaged_slots = 2;
+    const StepPrice price = price_of(links, step, seconds_of(links, step)).take_or_throw();
+    EXPECT_NEAR(price.alone, 0.01, 1e-9);
+    return price.seconds - price.alone;
+  };
+  const double alike = added({8, 8});
+  EXPECT_NEAR(alike, added({}), 0.01 * alike);
+  EXPECT_NEAR(added({16, 80}), alike / 3 * (1 + 0.5 + 0.1), 0.01 * alike);
+}
+
 // Fragments that travel while ranks go on are simulated for a whole period.
 TEST(StepPrice, OfFragmentsIsThatOfAPeriod) {
   const plan::ModelShape model = layers({1000, 1000, 1000});

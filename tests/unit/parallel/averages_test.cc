@@ -16,6 +16,7 @@
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/strategy/strategy.h>
@@ -97,6 +98,68 @@ TEST(ParameterAveraging, RefusesWhatItCannotRewrite) {
             "after one_device+micro_batches2+pipeline2_pipedream: parameter_averaging: steps "
             "overlap, so no step ends with all of its updates; use a schedule whose steps do not, "
             "such as '1f1b'");
+}
+
+TEST(StatePeriods, EachSlotHasAnAverageOfItsOwn) {
+  const auto p = compose(one_device(shape(2)), parameter_averaging(3, 8), state_periods({24, 48}),
+                         outer_update());
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->strategy, "one_device+parameter_averaging+state_periods+outer_update");
+  EXPECT_THAT(
+      all_actions(*p),
+      ::testing::ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "update 0-3",
+                             "average_parameters 0-3 over dp every 8", "outer_update 0-3 every 8",
+                             "average_state 0-3 slot 0 over dp every 24",
+                             "average_state 0-3 slot 1 over dp every 48", "agree every 8"));
+  EXPECT_TRUE(averages_slots(*p));
+  EXPECT_EQ(plan::parse_step_plan(to_text(*p)).take_or_throw(), *p);
+  const Strategy chosen{.kind = Strategy::Kind::kParameterAveraging,
+                        .period = 8,
+                        .outer = {.kind = OuterOptimizer::Kind::kNesterov},
+                        .state_periods = {24, 48}};
+  EXPECT_EQ(plan_for(chosen, shape(2), {.ranks_per_host = {3}}).take_or_throw(), *p);
+}
+
+// Those of a worker's ranks are equal, and are averaged, too.
+TEST(StatePeriods, AreOfAllRanksOfWorkers) {
+  const StepPlan p = plan_for({.kind = Strategy::Kind::kParameterAveraging,
+                               .worker_ranks = 2,
+                               .period = 2,
+                               .state_periods = {4}},
+                              shape(1), {.ranks_per_host = {6}})
+                         .take_or_throw();
+  EXPECT_THAT(all_actions(p),
+              ::testing::IsSupersetOf({"average_parameters 0-1 over dp,worker every 2",
+                                       "average_state 0-1 slot 0 over dp,worker every 4"}));
+}
+
+TEST(StatePeriods, RefuseAllThatIsWrongAtOnce) {
+  const auto refused = [](Strategy s) {
+    s.kind = Strategy::Kind::kParameterAveraging;
+    return check_strategy(s, {.ranks_per_host = {2}}).message();
+  };
+  EXPECT_EQ(refused({.period = 8, .state_periods = {8, 24}}), "");
+  EXPECT_EQ(refused({.period = 8,
+                     .average_state = Strategy::AverageState::kNo,
+                     .state_periods = {12, 4, 16}}),
+            "strategy 'parameter_averaging' averages a slot of the optimizer in some of the steps "
+            "in which it averages parameters: in state_periods give multiples of period 8, up to "
+            "1048576, not 12, 4; has no periods of state that it does not average: leave out "
+            "state_periods, or average_state");
+  EXPECT_EQ(refused({.period = 8,
+                     .outer = {.kind = OuterOptimizer::Kind::kNesterov},
+                     .streaming = {.fragments = 2},
+                     .state_periods = {8}}),
+            "strategy 'parameter_averaging' averages the optimizer's state with all parameters at "
+            "once, as it is: leave out average_state and state_periods, or fragments, delay and "
+            "compression");
+  EXPECT_EQ(
+      compose(one_device(shape(1)), mirrored(2), state_periods({8})).status().message(),
+      "after one_device+mirrored: state_periods: this plan averages no state of the optimizer "
+      "on its ranks; apply it after parameter_averaging with state");
+  EXPECT_EQ(
+      compose(one_device(shape(1)), parameter_averaging(2, 3), state_periods({4})).status().code(),
+      Code::kInvalidArgument);
 }
 
 TEST(OuterUpdate, FollowsTheAverageOfParameters) {

@@ -28,6 +28,7 @@
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
@@ -109,6 +110,9 @@ std::vector<StepPlan> strategies() {
         parameter_averaging(4, 8, /*state=*/false), gossip({.topology = "torus"})},
        {parameter_averaging(3, 8, /*state=*/false)},
        {parameter_averaging(2, 4), outer_update()},
+       {parameter_averaging(3, 4), state_periods({8, 12})},
+       {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_averaging(2, 4),
+        state_periods({4}), outer_update()},
        {parameter_averaging(2, 8, /*state=*/false), outer_update(), streaming({.fragments = 3})},
        {parameter_averaging(2, 8, /*state=*/false), outer_update(),
         streaming({.fragments = 2, .delay = 3})},
@@ -200,7 +204,9 @@ TEST(Mutation, NoActionCanBeLeftOutOrDoneTwice) {
       const bool ahead = p.actions[i].asynchronous || row_of(p.actions[i].kind).tracks();
       // without its outer update an average of all is what replicas go on with
       const bool outer = p.actions[i].kind == ActionKind::kOuterUpdate && !is_staggered(p);
-      EXPECT_TRUE(sees_loss || recomputes || mixes || outer)
+      // without averages of its own a slot stays with each rank
+      const bool slot = p.actions[i].kind == ActionKind::kAverageState;
+      EXPECT_TRUE(sees_loss || recomputes || mixes || outer || slot)
           << p.strategy << " without " << describe(p, i);
       EXPECT_TRUE(sees_second || (mixes && !ahead)) << p.strategy << " twice " << describe(p, i);
       tried += 2;

@@ -28,6 +28,7 @@
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
@@ -114,6 +115,7 @@ std::vector<Example> examples() {
       STORMO_EXAMPLE(micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()),
       STORMO_EXAMPLE(mirrored(2), logical_shards(6)),
       STORMO_EXAMPLE(clip_gradients(), parameter_averaging(3, 8)),
+      STORMO_EXAMPLE(parameter_averaging(3, 8), state_periods({24, 48})),
       STORMO_EXAMPLE(parameter_averaging(3, 8, false), outer_update()),
       STORMO_EXAMPLE(parameter_averaging(3, 8, false), outer_update(),
                      streaming({.fragments = 2, .delay = 3})),
