@@ -223,6 +223,18 @@ class AsyncTest(TrainTest):
             with self.subTest(changes):
                 self.assertIn(reason, self.refused("mlp.toml", "-n", "2", *slots, *changes))
 
+    def test_the_ranks_of_a_host_average_more_often(self):
+        hosts = (AVERAGING, "strategy.period=8", "strategy.local_period=2")
+        plan = self.stormo("plan", "show", "mlp.toml", "-n", "4", "--hosts", "2", *hosts)
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("average 0-3 over host every 2", plan.stdout)
+        self.assertIn("average 0-3 over dp,host every 8", plan.stdout)
+        one_host = self.end_of("-n", "3", *hosts)
+        plain = self.end_of("-n", "3", AVERAGING, "strategy.period=2", "--overwrite")
+        self.assertEqual(one_host["weights_hash"], plain["weights_hash"])
+        self.assertIn("a local_period that divides period 8, not 3",
+                      self.refused("mlp.toml", "-n", "2", *hosts, "strategy.local_period=3"))
+
     def test_averages_with_an_outer_optimizer(self):
         end = self.end_of("-n", "2", AVERAGING, "strategy.period=6", "strategy.outer=nesterov")
         self.assertEqual(end["averaging"]["averages"], 4)

@@ -251,9 +251,14 @@ Status StepWalk::agree(const Action& a) {
   STORMO_RETURN_IF_ERROR(all_is_done());
   agreed_ = true;
   for (const Action& other : plan_.actions) {
-    if (!row_of(other.kind).averages_slot || other.every % a.every == 0) continue;
-    return bad("comes in other steps than the averages of slot ", other.slot,
-               " of the optimizer, which are for every ", other.every, " steps");
+    if (row_of(other.kind).averages_slot && other.every % a.every != 0) {
+      return bad("comes in other steps than the averages of slot ", other.slot,
+                 " of the optimizer, which are for every ", other.every, " steps");
+    }
+    if (averages_some(plan_, other) && a.every % other.every != 0) {
+      return bad("comes in other steps than the averages among some ranks, which are for every ",
+                 other.every, " steps");
+    }
   }
   // where steps overlap it finishes all batches
   if (plan_.chosen || longest_delay(plan_) > 0 || a.every == std::max(every_, 1)) return {};

@@ -39,6 +39,7 @@ class StepWalk {
     bool dropped = false;     // some action drops the whole after use
     bool scattered = false;
     bool updated = false;
+    bool averaged_some = false;  // by some of the ranks
     bool averaged = false;
     int averaged_at = 0;     // offset in the period
     bool averaging = false;  // on its way, to an outer update
@@ -98,6 +99,7 @@ class StepWalk {
   Status change_diverged(const plan::Action& a);
   Status check_own(const plan::Action& a, const Parameter& p, bool averages) const;
   Status average_slot(const plan::Action& a);
+  Status average_some(const plan::Action& a);
   Status mix(const plan::Action& a, Parameter& p) const;
   Status track(const plan::Action& a);
   Status outer_update(const plan::Action& a);

@@ -228,6 +228,7 @@ Status StepWalk::pull(const Action& a) {
 Status StepWalk::change_diverged(const Action& a) {
   const Placement to = row_of(a.kind).change->to;
   const bool averages = to == Placement::kReplicate, exchanges = to == Placement::kRemote;
+  if (averages_some(plan_, a)) return average_some(a);
   if (!remote_ && (averages || exchanges)) {
     if (every_ != 0 && a.every != every_) {
       return bad(exchanges ? "comes in other steps than exchanges before"
@@ -269,6 +270,22 @@ Status StepWalk::check_own(const Action& a, const Parameter& p, bool averages) c
     return bad(placed(p, "weights", (*p.at_rest)[axis], axis), " between steps");
   }
   return {};
+}
+
+/// Behind the update, and before the average of all ranks, where that is due.
+Status StepWalk::average_some(const Action& a) {
+  if (a.asynchronous || a.offset != 0 || a.codec != Codec::kNone) {
+    return bad("averages among some ranks, which wait for all values, as they are");
+  }
+  return each(a, [&](Parameter& p) -> Status {
+    STORMO_RETURN_IF_ERROR(check_own(a, p, /*averages=*/false));
+    if (!p.updated) return bad("averages ", p.name(), " before its update");
+    if (p.averaged) {
+      return bad("averages ", p.name(), " among some ranks, and all have averaged it already");
+    }
+    if (std::exchange(p.averaged_some, true)) return bad("averages among some a second time");
+    return {};
+  });
 }
 
 /// As the update has left it. That of the next step is the first to read it.

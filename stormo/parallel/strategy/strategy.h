@@ -49,6 +49,8 @@ struct Strategy {
   Streaming streaming = {};   ///< the same: how averages and what follows are spread over a period
   /// kParameterAveraging: whether averages are of the optimizer's state, too.
   enum class AverageState { kAuto, kYes, kNo } average_state = AverageState::kAuto;
+  /// The same: > 0: steps from one average of the ranks of a host to the next, see local_averages()
+  int local_period = 0;
   /// The same: steps from one average of a slot of the optimizer to the next, by slot, see
   /// state_periods(); empty: as averages of the parameters.
   std::vector<std::int64_t> state_periods = {};

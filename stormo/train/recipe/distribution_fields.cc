@@ -178,6 +178,10 @@ std::vector<RecipeField> period_fields() {
        plan::kMaxPeriod,
        {},
        [](Recipe& r) { return &r.open.period; }},
+      {"strategy.local_period",
+       "parameter_averaging: > 0: steps from one average of the ranks of a host to the next, a "
+       "divisor of strategy.period",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.local_period; }, 0, plan::kMaxPeriod},
       {"strategy.weight_stashing",
        "schedules pipedream, pipedream_2bw, ddg: a backward uses the parameters of its forward; "
        "false: all use the newest ones, which needs no copies, and trains otherwise",

@@ -71,6 +71,7 @@ constexpr Rule kRules[] = {
     {"strategy.fetch_every", OnResume::kNamed},
     {"strategy.push_every", OnResume::kNamed},
     {"strategy.period", OnResume::kNamed},
+    {"strategy.local_period", OnResume::kNamed},
     {"strategy.weight_stashing", OnResume::kNamed},
     {"strategy.max_distance", OnResume::kNamed},
     {"strategy.period_seconds", OnResume::kNamed},

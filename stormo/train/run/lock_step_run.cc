@@ -20,8 +20,9 @@ Status LockStepRun::prepare() {
   watch_ = make_watch();
   steps_overlap_ = longest_delay(plan) > 0;
   if (is_diverged(plan)) {
-    const auto average = std::ranges::find_if(
-        plan.actions, [](const plan::Action& a) { return row_of(a.kind).averages(); });
+    const auto average = std::ranges::find_if(plan.actions, [&plan](const plan::Action& a) {
+      return row_of(a.kind).averages() && !averages_some(plan, a);
+    });
     averaging_ = std::make_unique<AveragingSchedule>(run_.options.averaging, average->every);
     averaged_at_ = std::chrono::steady_clock::now();
   }
@@ -167,6 +168,7 @@ Status LockStepRun::follow_period() {
   }
   for (plan::Action& a : plan.actions) {
     const plan::ActionRow& row = row_of(a.kind);
+    if (row.averages_slot || averages_some(plan, a)) continue;  // they have periods of their own
     if (row.averages() || row.outer_updates() || row.all_batches) a.every = averaging_->period();
   }
   return model_.runner().set_plan(plan);

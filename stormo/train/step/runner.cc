@@ -388,8 +388,8 @@ Status Runner::clip(const Action& /*action*/) {
 // What is pushed or averaged in different steps has different samples.
 double Runner::weight_of_exchange() {
   const Action& a = plan_.actions[current_];
-  const std::int64_t before =
-      std::exchange(samples_at_exchange_[{a.range.first, a.range.last, a.slot}], samples_loaded_);
+  const std::int64_t before = std::exchange(
+      samples_at_exchange_[{a.range.first, a.range.last, a.slot, a.axes}], samples_loaded_);
   return static_cast<double>(samples_loaded_ - before);
 }
 

@@ -190,19 +190,19 @@ Status check_codec(const GradientOptions& options) {
 
 namespace {
 
-/// Each slot that the optimizer has gets a period.
-Status check_state_periods(const TrainerOptions& options) {
+/// Each slot that the optimizer has gets a period. What has other steps than averages of all has
+/// them by a period that stays.
+Status check_other_periods(const TrainerOptions& options) {
   const std::size_t given = options.strategy.state_periods.size();
-  if (given == 0) return {};
-  Requirements require;
   const std::size_t slots = optim::num_slots(options.optimizer);
-  require(slots > 0, "the optimizer has no state: leave out strategy.state_periods");
-  require(slots == 0 || given == slots, "strategy.state_periods has " + std::to_string(given) +
-                                            " number(s), and the optimizer " +
-                                            std::to_string(slots) + " slot(s): give one for each");
-  require(!options.averaging.adapts(),
-          "strategy.state_periods are multiples of a period that does not change: leave out "
-          "max_distance and period_seconds");
+  Requirements require;
+  require(given == 0 || slots > 0, "the optimizer has no state: leave out strategy.state_periods");
+  require(given == 0 || slots == 0 || given == slots,
+          "strategy.state_periods has " + std::to_string(given) + " number(s), and the optimizer " +
+              std::to_string(slots) + " slot(s): give one for each");
+  require((given == 0 && options.strategy.local_period == 0) || !options.averaging.adapts(),
+          "strategy.local_period and state_periods go with a period that does not change: leave "
+          "them out, or max_distance and period_seconds");
   return require.status();
 }
 
@@ -221,7 +221,7 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
         "fragments have steps of their own in a period of strategy.period steps: leave out "
         "max_distance and period_seconds, or fragments and delay");
   }
-  STORMO_RETURN_IF_ERROR(check_state_periods(options));
+  STORMO_RETURN_IF_ERROR(check_other_periods(options));
   if (servers_average(options)) {
     strategy.exchange_periods = {
         .fetch = strategy.period, .push = strategy.period, .averages = true};

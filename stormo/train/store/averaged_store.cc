@@ -21,7 +21,9 @@ bool is_streamed(const plan::Action& average) {
 
 /// The same with one average, of all parameters and their state.
 plan::StepPlan with_all_state(plan::StepPlan plan) {
-  const auto averages = [](const plan::Action& a) { return row_of(a.kind).averages(); };
+  const auto averages = [&plan](const plan::Action& a) {
+    return row_of(a.kind).averages() && !averages_some(plan, a);
+  };
   const auto first = std::ranges::find_if(plan.actions, averages);
   const bool has_state = first != plan.actions.end() && row_of(first->kind).averages_state;
   if (first == plan.actions.end() || has_state || averages_slots(plan)) return plan;
@@ -159,7 +161,7 @@ Status AveragedStore::average_now(comm::Communicator& ranks, const plan::Action&
   weight += weight_before_;
   std::vector<double> sums = terms();
   STORMO_RETURN_IF_ERROR(add_up(ranks, sent, sums));
-  if (plan_.commits && sums[0] == 0) {  // all that had samples are lost
+  if (sums[0] == 0) {  // all that had samples are lost, or the ranks of a host had none
     weight = 1;
     sums = terms();
     STORMO_RETURN_IF_ERROR(add_up(ranks, sent, sums));
@@ -169,7 +171,7 @@ Status AveragedStore::average_now(comm::Communicator& ranks, const plan::Action&
       const double squares,
       average(ranks, behind, with_state ? state_.arrays() : state_.weights(range.first, range.last),
               weight, sums[0]));
-  note_squares(range, squares);
+  if (!averages_some(plan_, action)) note_squares(range, squares);
   weight_before_ = 0;
   with_state ? state_.end_average(sums) : state_.end_average_of_weights();
   if (outer_) outer_->end_period(range.first, range.last);

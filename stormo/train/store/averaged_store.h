@@ -37,8 +37,9 @@ namespace stormo::train {
 /// kAverageParameters leaves the optimizer's state and its steps to each rank, until kAverageState,
 /// or else share_state(). It may be of some parameters. kOuterUpdate is that of an OuterState;
 /// those of averages that are asynchronous, or in a codec, are StreamedAverages. kMix and kTrack
-/// are those of a Mixer, which share_state() restarts. In a plan that commits an average is taken
-/// when all of it is there, and ranks without samples since the last one count alike if all are.
+/// are those of a Mixer, which share_state() restarts. Ranks without samples since the last average
+/// count alike if all of them are. In a plan that commits an average is taken when all of it is
+/// there.
 class AveragedStore final : public ParameterStore {
  public:
   /// `groups` is borrowed. `optimizer`: of the parameters. `outer`: for plans with an outer_update.

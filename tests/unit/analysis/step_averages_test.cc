@@ -114,6 +114,47 @@ TEST(StepAverages, OfParametersAloneMoveTheseAndTheWeightOfARank) {
       << "what the period began with, and a momentum";
 }
 
+/// The ranks of each of two hosts in every 2nd step, all in every 4th.
+StepPlan with_hosts() {
+  StepPlan p = averaging();
+  p.mesh = plan::Mesh{{{"dp", 2}, {"host", 2}}};
+  p.parameters = p.optimizer_state = {Placement::kDiverged, Placement::kDiverged};
+  p.frozen = {Placement::kReplicate, Placement::kReplicate};
+  p.actions[5] = {.kind = ActionKind::kAverage, .range = {0, 1}, .axes = {"host"}, .every = 2};
+  p.actions[6] = {
+      .kind = ActionKind::kAverage, .range = {0, 1}, .axes = {"dp", "host"}, .every = 4};
+  return p;
+}
+
+TEST(StepAverages, AmongSomeRanksComeOnceBetweenTheUpdateAndTheAverageOfAll) {
+  const auto said = [](const std::function<void(StepPlan&)>& change) {
+    StepPlan p = with_hosts();
+    change(p);
+    return verify(p).message();
+  };
+  EXPECT_EQ(said([](StepPlan&) {}), "");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions.erase(p.actions.begin() + 5); }), "");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions.erase(p.actions.begin() + 6); }),
+            "action 6 (agree every 4): no action averages parameter 0 (a), which diverges");
+  EXPECT_EQ(said([](StepPlan& p) { std::swap(p.actions[4], p.actions[5]); }),
+            "action 4 (average 0-1 over host every 2: a .. b): averages parameter 0 (a) before its "
+            "update");
+  EXPECT_EQ(said([](StepPlan& p) { std::swap(p.actions[5], p.actions[6]); }),
+            "action 6 (average 0-1 over host every 2: a .. b): averages parameter 0 (a) among some "
+            "ranks, and all have averaged it already");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions.insert(p.actions.begin() + 5, p.actions[5]); }),
+            "action 6 (average 0-1 over host every 2: a .. b): averages among some a second time");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[5].every = 3; }),
+            "action 7 (agree every 4): comes in other steps than the averages among some ranks, "
+            "which are for every 3 steps");
+  EXPECT_EQ(said([](StepPlan& p) {
+              p.actions[5].kind = ActionKind::kAverageParameters;
+              p.actions[5].asynchronous = true;
+            }),
+            "action 5 (average_parameters 0-1 over host async every 2: a .. b): averages among "
+            "some ranks, which wait for all values, as they are");
+}
+
 /// Parameters in every 4th step, slots in every 8th and 12th.
 StepPlan with_slots() {
   StepPlan p = averaging();

@@ -174,6 +174,24 @@ TEST(StepPrice, OfASlotIsSpreadOverItsOwnPeriod) {
   EXPECT_NEAR(added({16, 80}), alike / 3 * (1 + 0.5 + 0.1), 0.01 * alike);
 }
 
+TEST(StepPrice, OfTheRanksOfAHostIsThatOfTheirPeriod) {
+  const plan::ModelShape model = layers({1000, 1000});
+  StepModel links("test", plan::Topology::gigabit({2, 2}));
+  const auto added = [&](int period, int local_period) {
+    StepInput step = step_of(model, 0.01, Codec::kNone);
+    step.ranks_per_host = {2, 2};
+    step.plan = parallel::plan_for({.kind = Strategy::Kind::kParameterAveraging,
+                                    .period = period,
+                                    .local_period = local_period},
+                                   model, {.ranks_per_host = {2, 2}})
+                    .take_or_throw();
+    return price_of(links, step, seconds_of(links, step)).take_or_throw().seconds - 0.01;
+  };
+  const double of_all = added(12, 0), of_host = added(12, 1) - of_all;
+  EXPECT_GT(of_host, 0);
+  EXPECT_NEAR(added(12, 4), of_all + of_host / 4, 1e-3 * of_all);
+}
+
 // Fragments that travel while ranks go on are simulated for a whole period.
 TEST(StepPrice, OfFragmentsIsThatOfAPeriod) {
   const plan::ModelShape model = layers({1000, 1000, 1000});

@@ -24,6 +24,7 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/parallel/replicas/choose.h>
+#include <stormo/parallel/replicas/local_averages.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
@@ -111,6 +112,8 @@ std::vector<StepPlan> strategies() {
        {parameter_averaging(3, 8, /*state=*/false)},
        {parameter_averaging(2, 4), outer_update()},
        {parameter_averaging(3, 4), state_periods({8, 12})},
+       {parameter_averaging(4, 8), local_averages(2, 2)},
+       {parameter_averaging(6, 8, /*state=*/false), local_averages(3, 1)},
        {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_averaging(2, 4),
         state_periods({4}), outer_update()},
        {parameter_averaging(2, 8, /*state=*/false), outer_update(), streaming({.fragments = 3})},
@@ -204,9 +207,10 @@ TEST(Mutation, NoActionCanBeLeftOutOrDoneTwice) {
       const bool ahead = p.actions[i].asynchronous || row_of(p.actions[i].kind).tracks();
       // without its outer update an average of all is what replicas go on with
       const bool outer = p.actions[i].kind == ActionKind::kOuterUpdate && !is_staggered(p);
-      // without averages of its own a slot stays with each rank
-      const bool slot = p.actions[i].kind == ActionKind::kAverageState;
-      EXPECT_TRUE(sees_loss || recomputes || mixes || outer || slot)
+      // without averages of its own a slot stays with each rank, and hosts average with all others
+      const bool other =
+          p.actions[i].kind == ActionKind::kAverageState || averages_some(p, p.actions[i]);
+      EXPECT_TRUE(sees_loss || recomputes || mixes || outer || other)
           << p.strategy << " without " << describe(p, i);
       EXPECT_TRUE(sees_second || (mixes && !ahead)) << p.strategy << " twice " << describe(p, i);
       tried += 2;

@@ -1,10 +1,9 @@
-// DES-LOC: the optimizer's moments are averaged more rarely than the parameters. What runs must be
-// equal to, what they send, and what a resumed one goes on with.
-#include <algorithm>
+// Averages in other steps than those of all parameters: the optimizer's moments more rarely
+// (DES-LOC), and the ranks of a host more often. What runs must be equal to, what they send, and
+// what a resumed one goes on with.
 #include <cmath>
 #include <csignal>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,7 +23,7 @@
 #include "tests/unit/train/run_of_one_process.h"
 #include "trainer_run.h"
 
-namespace stormo::train::own_periods {
+namespace stormo::train::other_periods {
 namespace {
 
 using test::distance;
@@ -41,18 +40,23 @@ torch::Tensor gradient(const torch::Tensor& x, int rank) {
   return x - torch::arange(kNumbers, torch::kFloat64) * (1.0 + rank);
 }
 torch::Tensor begin() { return torch::full({kNumbers}, 3.0, torch::kFloat64); }
-/// Samples of a step.
-double samples(int rank) { return 1.0 + 2 * rank; }
+/// Of a rank in steps (before, step]; in some it has none.
+double samples(int rank, int before, int step) {
+  double sum = 0;
+  for (int s = before + 1; s <= step; ++s) sum += (rank + s) % 3;
+  return sum;
+}
 
-TrainerOptions adamw() {
+TrainerOptions adamw(Strategy strategy) {
   TrainerOptions out;
   out.optimizer = {
       .kind = OptimizerOptions::Kind::kAdamW, .lr = 0.1, .weight_decay = 0.1, .epsilon = 1e-2};
-  out.strategy = {.kind = Strategy::Kind::kParameterAveraging,
-                  .period = kPeriod,
-                  .state_periods = kStatePeriods};
+  out.strategy = std::move(strategy);
+  out.strategy.kind = Strategy::Kind::kParameterAveraging;
   return out;
 }
+TrainerOptions des_loc() { return adamw({.period = kPeriod, .state_periods = kStatePeriods}); }
+TrainerOptions by_hosts() { return adamw({.period = 6, .local_period = 2}); }
 
 struct Replica {
   torch::Tensor x = begin(), mean = torch::zeros_like(x), square = torch::zeros_like(x);
@@ -67,79 +71,125 @@ struct Replica {
   }
 };
 
-void average(std::vector<Replica>& replicas, torch::Tensor Replica::*what) {
-  torch::Tensor sum = torch::zeros_like(begin());
-  double all = 0;
-  for (std::size_t r = 0; r < replicas.size(); ++r) {
-    sum += samples(static_cast<int>(r)) * (replicas[r].*what);
-    all += samples(static_cast<int>(r));
-  }
-  for (Replica& r : replicas) r.*what = sum / all;
+constexpr int kSteps = 15, kMeeting = 9;  // in step 9 all meet
+bool is_due(std::int64_t every, int step) { return step % every == 0 || step == kMeeting; }
+/// The step before this one in which it was last; 0: none.
+int due_before(std::int64_t every, int step) {
+  for (--step; step > 0 && !is_due(every, step);) --step;
+  return step;
 }
 
-/// By step, then by rank: the parameters after it. In step 9 all meet.
-constexpr int kSteps = 15, kMeeting = 9;
-bool is_due(std::int64_t every, int step) { return step % every == 0 || step == kMeeting; }
-
-std::vector<std::vector<torch::Tensor>> by_formula(int ranks) {
-  std::vector<Replica> replicas(static_cast<std::size_t>(ranks));
-  std::vector<std::vector<torch::Tensor>> out;
-  for (int step = 1; step <= kSteps; ++step) {
-    for (int r = 0; r < ranks; ++r) {
-      replicas[static_cast<std::size_t>(r)].train(r, step, adamw().optimizer);
+/// Replicas that train by themselves, and averages among some of them or all.
+class Oracle {
+ public:
+  explicit Oracle(int ranks) : replicas_(static_cast<std::size_t>(ranks)) {}
+  void train(int step) {
+    step_ = step;
+    for (int r = 0; Replica & replica : replicas_) replica.train(r++, step, des_loc().optimizer);
+  }
+  /// Of `count` ranks from `first` on, if due; weighted by their samples since the last one.
+  void average(torch::Tensor Replica::*what, std::int64_t every, int first, int count) {
+    if (!is_due(every, step_)) return;
+    torch::Tensor sum = torch::zeros_like(begin());
+    double all = 0;
+    for (int r = first; r < first + count; ++r) {
+      const double weight = samples(r, due_before(every, step_), step_);
+      sum += weight * (at(r).*what);
+      all += weight;
     }
-    if (is_due(kPeriod, step)) average(replicas, &Replica::x);
-    if (is_due(kStatePeriods[0], step)) average(replicas, &Replica::mean);
-    if (is_due(kStatePeriods[1], step)) average(replicas, &Replica::square);
-    out.emplace_back();
-    for (const Replica& r : replicas) out.back().push_back(r.x);
+    for (int r = first; r < first + count; ++r) at(r).*what = sum / all;
+  }
+  std::vector<torch::Tensor> values() const {
+    std::vector<torch::Tensor> out;
+    for (const Replica& r : replicas_) out.push_back(r.x);
+    return out;
+  }
+
+ private:
+  Replica& at(int rank) { return replicas_[static_cast<std::size_t>(rank)]; }
+  std::vector<Replica> replicas_;
+  int step_ = 0;
+};
+
+/// By step, then by rank: the parameters after it.
+using Course = std::vector<std::vector<torch::Tensor>>;
+
+Course expect_des_loc(int ranks) {
+  Oracle oracle(ranks);
+  Course out;
+  for (int step = 1; step <= kSteps; ++step) {
+    oracle.train(step);
+    oracle.average(&Replica::x, kPeriod, 0, ranks);
+    oracle.average(&Replica::mean, kStatePeriods[0], 0, ranks);
+    oracle.average(&Replica::square, kStatePeriods[1], 0, ranks);
+    out.push_back(oracle.values());
   }
   return out;
 }
 
-plan::StepPlan plan_of(const TrainerOptions& options, int ranks) {
+Course expect_by_hosts(int hosts, int local) {
+  Oracle oracle(hosts * local);
+  Course out;
+  for (int step = 1; step <= kSteps; ++step) {
+    oracle.train(step);
+    for (const auto what : {&Replica::x, &Replica::mean, &Replica::square}) {
+      for (int host = 0; host < hosts; ++host) oracle.average(what, 2, host * local, local);
+      oracle.average(what, 6, 0, hosts * local);
+    }
+    out.push_back(oracle.values());
+  }
+  return out;
+}
+
+plan::StepPlan plan_of(const TrainerOptions& options, const std::vector<int>& hosts) {
   const plan::ModelShape shape{
       .segments = {{.name = "x",
                     .parameters = {{.name = "x", .elements = kNumbers, .dtype = DType::kFloat64}},
                     .borrowed = {}}}};
-  return parallel::plan_for(options.strategy, shape, {.ranks_per_host = {ranks}}).take_or_throw();
+  return parallel::plan_for(options.strategy, shape, {.ranks_per_host = hosts}).take_or_throw();
 }
 
-TEST(StatePeriodsOfAPlan, AreThoseOfOneProcess) {
-  for (const int ranks : {2, 3, 5}) {
-    const TrainerOptions options = adamw();
-    const plan::StepPlan plan = plan_of(options, ranks);
-    const auto expected = by_formula(ranks);
-    comm::on_ranks(ranks, [&](comm::Communicator& world) {
-      const AxisGroups groups(world, plan);
-      const auto module = std::make_shared<torch::nn::Module>();
-      const torch::Tensor x = module->register_parameter("x", begin());
-      const auto store = make_store(plan, groups, module, options);
-      store->set_plan(plan);
-      std::map<int, int> averaged;  // by slot: in which step
-      for (int step = 1; step <= kSteps; ++step) {
-        x.mutable_grad() = gradient(x.detach(), world.rank());
-        throw_if_error(store->update({0, 1}, {.lr = options.optimizer.lr}));
-        for (const plan::Action& a : plan.actions) {
-          const plan::ActionRow& row = row_of(a.kind);
-          if (!(row.averages() || row.averages_slot) || !is_due(a.every, step)) continue;
-          const int steps = step - std::exchange(averaged[a.slot], step);
-          throw_if_error(store->perform(a, steps * samples(world.rank())));
-        }
-        const auto& of_step = expected[static_cast<std::size_t>(step - 1)];
-        const torch::Tensor& of_rank = of_step[static_cast<std::size_t>(world.rank())];
-        EXPECT_LE((x.detach() - of_rank).abs().max().item<double>(), 1e-12)
-            << "step " << step << ", rank " << world.rank() << " of " << ranks;
+/// Ranks that do the plan have these parameters after each step, and differ on the way.
+void expect_course(const TrainerOptions& options, const std::vector<int>& hosts,
+                   const Course& expected) {
+  const plan::StepPlan plan = plan_of(options, hosts);
+  comm::on_ranks(plan.mesh.size(), [&](comm::Communicator& world) {
+    const AxisGroups groups(world, plan);
+    const auto module = std::make_shared<torch::nn::Module>();
+    const torch::Tensor x = module->register_parameter("x", begin());
+    const auto store = make_store(plan, groups, module, options);
+    store->set_plan(plan);
+    for (int step = 1; step <= kSteps; ++step) {
+      x.mutable_grad() = gradient(x.detach(), world.rank());
+      throw_if_error(store->update({0, 1}, {.lr = options.optimizer.lr}));
+      for (const plan::Action& a : plan.actions) {
+        const plan::ActionRow& row = row_of(a.kind);
+        if (!(row.averages() || row.averages_slot) || !is_due(a.every, step)) continue;
+        const int before = due_before(a.every, step);
+        throw_if_error(store->perform(a, samples(world.rank(), before, step)));
       }
-      EXPECT_EQ(averaged.size(), 3u);
-    });
-    EXPECT_GT((expected[6][0] - expected[6][1]).abs().max().item<double>(), 1e-3)
-        << "ranks do not diverge";
-  }
+      const auto& of_step = expected[static_cast<std::size_t>(step - 1)];
+      const torch::Tensor& of_rank = of_step[static_cast<std::size_t>(world.rank())];
+      EXPECT_LE((x.detach() - of_rank).abs().max().item<double>(), 1e-12)
+          << "step " << step << ", rank " << world.rank();
+    }
+  });
+  EXPECT_GT((expected[6].front() - expected[6].back()).abs().max().item<double>(), 1e-3)
+      << "ranks do not diverge";
+}
+
+TEST(OtherPeriodsOfAPlan, OfTheStateAreThoseOfOneProcess) {
+  for (const int ranks : {2, 3, 5}) expect_course(des_loc(), {ranks}, expect_des_loc(ranks));
+}
+
+TEST(OtherPeriodsOfAPlan, OfHostsAreThoseOfOneProcess) {
+  expect_course(by_hosts(), {2, 2}, expect_by_hosts(2, 2));
+  expect_course(by_hosts(), {3, 3}, expect_by_hosts(2, 3));
+  expect_course(by_hosts(), {2, 2, 2}, expect_by_hosts(3, 2));
 }
 
 // Whole replicas, and ones that are cut into stages and slices: each rank averages its part.
-TEST(StatePeriodsOfAPlan, OfPartsAreThoseOfReplicas) {
+TEST(OtherPeriodsOfAPlan, OfPartsAreThoseOfReplicas) {
   const auto values_of = [](const std::vector<int>& hosts, Strategy strategy, int micro_batches) {
     strategy.kind = Strategy::Kind::kParameterAveraging;
     strategy.period = kPeriod;
@@ -149,7 +199,7 @@ TEST(StatePeriodsOfAPlan, OfPartsAreThoseOfReplicas) {
                                       .strategy = strategy,
                                       .step = {.micro_batches = micro_batches}},
                                      test::mlp_problem(), {});
-    run.options.optimizer = adamw().optimizer;
+    run.options.optimizer = des_loc().optimizer;
     run.options.optimizer.lr = 0.01;
     run.batches = run.problem.batches(kSteps, 8);
     test::Values out;
@@ -170,7 +220,7 @@ TEST(StatePeriodsOfAPlan, OfPartsAreThoseOfReplicas) {
   test::expect_near(values_of({4}, {.tensor = 2}, 1), whole, 1e-10, "slices");
 }
 
-TEST(StatePeriodsOfAPlan, ARankDoesItsActionsAndSendsWhatTheyCost) {
+TEST(OtherPeriodsOfAPlan, ARankDoesItsActionsAndSendsWhatTheyCost) {
   for (const bool cut : {false, true}) {
     Strategy strategy{.kind = Strategy::Kind::kParameterAveraging,
                       .period = 1,
@@ -303,8 +353,8 @@ TEST_F(StatePeriods, RefuseWhatHasNoMeaning) {
   EXPECT_THAT(refused(), HasSubstr("strategy.state_periods has 1 number(s), and the optimizer 2 "
                                    "slot(s): give one for each"));
   options.averaging.max_distance = 1;
-  EXPECT_THAT(refused(), HasSubstr("a period that does not change: leave out max_distance and "
-                                   "period_seconds"));
+  EXPECT_THAT(refused(), HasSubstr("go with a period that does not change: leave them out, or "
+                                   "max_distance and period_seconds"));
   options.averaging = {};
   options.optimizer = {.kind = OptimizerOptions::Kind::kSgd, .lr = 0.1, .momentum = 0};
   EXPECT_THAT(refused(), HasSubstr("the optimizer has no state: leave out strategy.state_periods"));
@@ -313,5 +363,87 @@ TEST_F(StatePeriods, RefuseWhatHasNoMeaning) {
   EXPECT_THAT(refused(), HasSubstr("give multiples of period 4, up to 1048576, not 6"));
 }
 
+class LocalPeriod : public StatePeriods {
+ protected:
+  LocalPeriod() {
+    on({2, 2});
+    local(2, 6);
+  }
+  void on(const std::vector<int>& hosts) {
+    make_group = [hosts](int) { return comm::make_hosts(hosts); };
+  }
+  void local(int of_host, int of_all) {
+    options.strategy = {
+        .kind = Strategy::Kind::kParameterAveraging, .period = of_all, .local_period = of_host};
+  }
+};
+
+TEST_F(LocalPeriod, ThatIsThePeriodOrOnOneHostIsPlainAveragingBitForBit) {
+  local(0, 6);
+  const Outcome plain = run(4);
+  local(6, 6);
+  EXPECT_EQ(run(4).end.weights_hash, plain.end.weights_hash);
+  local(2, 6);
+  EXPECT_GT(distance(run(4).values, plain.values), 1e-6);
+  on({1, 1, 1});  // who is alone on a host has nobody to average with
+  const Outcome alone = run(3);
+  local(0, 6);
+  EXPECT_EQ(run(3).end.weights_hash, alone.end.weights_hash);
+  on({3});
+  local(0, 2);
+  const Outcome one_host = run(3);
+  local(2, 6);
+  EXPECT_EQ(run(3).end.weights_hash, one_host.end.weights_hash);
+}
+
+TEST_F(LocalPeriod, ResumedRunsEndInTheSameBits) {
+  for (const bool state : {true, false}) {
+    options.checkpoint = {.directory = folder, .every = 5};
+    if (!state) options.strategy.average_state = Strategy::AverageState::kNo;
+    expect_bits_of_whole_run(4, {5, 10}, state ? "with state" : "of parameters alone");
+  }
+}
+
+// The last batch of an epoch has 2 samples: two of four hosts have none.
+TEST_F(LocalPeriod, AHostWithoutSamplesKeepsFiniteValues) {
+  on({2, 2, 2, 2});
+  options.global_batch = 47;
+  options.steps = 7;
+  local(1, 3);
+  for (const auto& [name, value] : run(8).values) {
+    EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
+  }
+}
+
+// Between hosts travel the averages of all ranks alone.
+TEST_F(LocalPeriod, HostsSendAsWithoutIt) {
+  options.log_every = 1000;
+  const auto sent = [this] {
+    std::vector<std::uint64_t> bytes;
+    for (const int steps : {24, 48}) {
+      options.steps = steps;
+      bytes.push_back(0);
+      for (const std::uint64_t of_rank : run(4).end.bytes_sent_per_rank) bytes.back() += of_rank;
+    }
+    return bytes[1] - bytes[0];
+  };
+  const std::uint64_t with_hosts = sent();
+  local(0, 6);
+  EXPECT_EQ(with_hosts, sent());
+  EXPECT_GT(with_hosts, 0u);
+}
+
+TEST_F(LocalPeriod, RefusesWhatHasNoMeaning) {
+  const auto refused = [this](int ranks) { return try_run(ranks).status().message(); };
+  local(4, 6);
+  EXPECT_THAT(refused(4), HasSubstr("give a local_period that divides period 6, not 4"));
+  local(2, 6);
+  options.strategy.outer.kind = parallel::OuterOptimizer::Kind::kNesterov;
+  EXPECT_THAT(refused(4), HasSubstr("leave out local_period, or outer, state_periods"));
+  local(2, 6);
+  on({2, 1});
+  EXPECT_THAT(refused(3), HasSubstr("start as many on one host as on the others"));
+}
+
 }  // namespace
-}  // namespace stormo::train::own_periods
+}  // namespace stormo::train::other_periods
