@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -106,6 +107,11 @@ json cost_json(const StepInput& step, const Estimate& e) {
     between_hosts.push_back(t.between_hosts);
     in_host.push_back(t.in_host);
   }
+  std::vector<double> mean_between_hosts, mean_in_host;
+  for (const analysis::MeanTraffic& t : e.cost.mean) {
+    mean_between_hosts.push_back(t.between_hosts);
+    mean_in_host.push_back(t.in_host);
+  }
   json crossings = json::array();
   for (const auto& [ends, c] : crossings_of(step)) {
     crossings.push_back({{"from", ends.first},
@@ -123,6 +129,8 @@ json cost_json(const StepInput& step, const Estimate& e) {
               {"pushed_per_rank", e.cost.pushed},
               {"between_hosts_per_rank", between_hosts},
               {"in_host_per_rank", in_host},
+              {"mean_between_hosts_per_rank", mean_between_hosts},
+              {"mean_in_host_per_rank", mean_in_host},
               {"memory_between_steps", to_json(e.memory.between_steps)},
               {"memory_peak", to_json(e.memory.peak)},
               {"memory_peak_action", plan::describe(step.plan, e.memory.peak_action)},
@@ -147,6 +155,22 @@ void print_traffic(const Estimate& e) {
     print_line(fmt::format("Each worker pulls {} from the servers and pushes {} to them.",
                            bytes_text(e.cost.pulled), bytes_text(e.cost.pushed)));
   }
+}
+
+/// Only where not all steps send alike.
+void print_mean(const StepInput& step, const Estimate& e) {
+  if (std::ranges::all_of(step.plan.actions, [](const plan::Action& a) { return a.every == 1; })) {
+    return;
+  }
+  analysis::MeanTraffic sum;
+  for (const analysis::MeanTraffic& t : e.cost.mean) {
+    sum.between_hosts += t.between_hosts;
+    sum.in_host += t.in_host;
+  }
+  if (sum == analysis::MeanTraffic{}) return;
+  print_line(fmt::format("A step on average sends {} to other hosts, and moves {} inside hosts.",
+                         bytes_text(std::llround(sum.between_hosts)),
+                         bytes_text(std::llround(sum.in_host))));
 }
 
 /// Only where ranks have parts of maps, or of a graph.
@@ -308,6 +332,7 @@ Status step_cost(const PlanOptions& o, const StepInput& step) {
   }
   print_line(heading(step));
   print_traffic(e);
+  print_mean(step, e);
   print_mixing(step.plan);
   print_crossings(step);
   print_line("");

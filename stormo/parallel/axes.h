@@ -10,6 +10,8 @@ namespace stormo::parallel {
 
 /// The axis of replicas that train on samples of their own.
 inline constexpr const char* kReplicaAxis = "dp";
+/// That of the ranks of a host.
+inline constexpr const char* kHostAxis = "host";
 
 /// kBadPlan if the mesh has axes already, for a pass that makes the first and only ones.
 Status check_no_axes(const plan::StepPlan& plan, const std::string& pass);

@@ -67,6 +67,10 @@ enum class ActionKind : std::uint8_t {
   /// asynchronous one sends what it finds, and changes nothing: its averages go to an outer update
   /// some steps later.
   kAverageParameters,
+  /// One slot of the optimizer's state (Action::slot) that diverged over the ranks of `axes`, and
+  /// how many steps its rule has counted: to their averages, weighted by the samples of each rank
+  /// since the average of this slot before.
+  kAverageState,
   /// A step of the outer optimizer, which each rank does alike: the averages are replaced by
   /// parameters between those with which the period began and beyond the averages. If the average
   /// was asynchronous, ranks have gone on meanwhile: see Action::mixing. Nothing is done where no
@@ -91,7 +95,7 @@ enum class ActionKind : std::uint8_t {
   /// has to stop.
   kAgree,
 };
-inline constexpr std::size_t kNumActionKinds = 35;  // checked where the rows are
+inline constexpr std::size_t kNumActionKinds = 36;  // checked where the rows are
 
 /// How the ranks of one mesh axis hold a value.
 enum class Placement : std::uint8_t {
@@ -216,6 +220,7 @@ struct ActionRow {
   bool all_batches = false;         ///< is of all batches under way, and finishes them
   bool barrier = false;             ///< ranks of a host wait for each other
   bool averages_state = false;      ///< averages the optimizer's state, too
+  bool averages_slot = false;       ///< averages a slot of it, and nothing else: see Action::slot
   Values needs = {};                ///< before it begins: of its range, or of all if it has none
   Values needs_at_end = {};         ///< before it is over
   Values makes = {};
@@ -279,6 +284,8 @@ struct Action {
   /// Of an outer update whose average was asynchronous: the share of its own parameters that a rank
   /// keeps; the rest are those of the outer optimizer. 0 to 1.
   double mixing = 0;
+  /// Of an average of the optimizer's state: of which of its slots, below kMaxSlots; else -1.
+  int slot = -1;
   /// Of a reduction: the form in which gradients travel. Of averages of parameters, before an outer
   /// update: the differences to those with which the period began travel, in this form.
   Codec codec = Codec::kNone;

@@ -17,6 +17,7 @@ inline constexpr int kMaxSegments = 1 << 16;
 inline constexpr int kMaxPeriod = 1 << 20;  // steps
 inline constexpr int kMaxDelay = 1 << 16;   // steps
 inline constexpr int kMaxParameters = 1 << 20;
+inline constexpr int kMaxSlots = 16;                        // of an optimizer
 inline constexpr int kMaxDimensions = 64;                   // of a parameter
 inline constexpr std::size_t kMaxInnerSums = 1024;          // of a segment
 inline constexpr std::size_t kMaxStateCrossings = 1 << 16;  // of an exchange

@@ -87,6 +87,15 @@ std::vector<std::string> model_axes(const Mesh& mesh) { return axes_of(mesh, tru
 
 std::vector<std::string> data_axes(const Mesh& mesh) { return axes_of(mesh, false); }
 
+bool averages_some(const StepPlan& plan, const Action& a) {
+  if (!row_of(a.kind).averages()) return false;
+  for (std::size_t i = 0; i < plan.parameters.size(); ++i) {
+    const bool is_own = plan.parameters[i] == Placement::kDiverged;
+    if (is_own && std::ranges::count(a.axes, plan.mesh.axes[i].name) == 0) return true;
+  }
+  return false;
+}
+
 std::string averaging_algorithm(const Mesh& mesh) {
   return model_axes(mesh).empty() ? "" : "canonical_all_reduce";
 }

@@ -63,6 +63,9 @@ Part slice_of(const Mesh& mesh, Rank rank);
 std::vector<std::string> model_axes(const Mesh& mesh);
 /// The others: the ranks of a group over them have the same part of the model, or shards of it.
 std::vector<std::string> data_axes(const Mesh& mesh);
+/// Whether it averages parameters among some of the ranks on which they diverge: another average,
+/// in some of these steps, is among all.
+bool averages_some(const StepPlan& plan, const Action& a);
 /// The builder by which the ranks of kAverage add up parameters; empty: what the communicator
 /// chooses. Where replicas are cut it adds in the same order at every place of the buffer, so that
 /// ranks of one replica that have the same parameter get the same bits.

@@ -85,6 +85,7 @@ void add(StableHash& h, const Action& a) {
   h.add(static_cast<std::uint64_t>(a.every));
   if (a.offset != 0) h.add("offset " + std::to_string(a.offset));
   if (a.mixing != 0) h.add(std::bit_cast<std::uint64_t>(a.mixing));
+  if (a.slot >= 0) h.add("slot " + std::to_string(a.slot));
   if (a.delay != 0) h.add("delay " + std::to_string(a.delay));
   if (a.codec != Codec::kNone) h.add("codec " + to_string(a.codec));
   if (!a.algorithm.empty()) h.add("by " + a.algorithm);
@@ -137,6 +138,10 @@ bool is_diverged(const StepPlan& p) {
 
 bool is_staggered(const StepPlan& p) {
   return std::ranges::any_of(p.actions, [](const Action& a) { return a.offset > 0; });
+}
+
+bool averages_slots(const StepPlan& p) {
+  return has(p, [](const ActionRow& row) { return row.averages_slot; });
 }
 
 bool has_centre(const StepPlan& p) {

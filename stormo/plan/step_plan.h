@@ -81,6 +81,9 @@ bool has_backward_parts(const StepPlan& p);
 bool is_diverged(const StepPlan& p);
 /// Whether actions for one of every n steps come in different ones.
 bool is_staggered(const StepPlan& p);
+/// Whether slots of the optimizer's state are averaged by themselves, in some of the steps that
+/// average parameters.
+bool averages_slots(const StepPlan& p);
 /// Whether servers hold a centre with which the ranks exchange.
 bool has_centre(const StepPlan& p);
 /// Whether the ranks are workers of servers, with parameters or a centre there: then no action

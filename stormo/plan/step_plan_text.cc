@@ -310,6 +310,9 @@ Action read_action(TextReader& in, const StepPlan& plan) {
     in.expect("-");
     a.range.last = in.small_integer("the last of its range", a.range.first, kMaxParameters - 1);
   }
+  if (row.averages_slot && in.accept("slot")) {
+    a.slot = in.small_integer("a slot of the optimizer", 0, kMaxSlots - 1);
+  }
   if (row.micro_batch && in.accept("batch")) {
     a.micro_batch = in.small_integer("a micro-batch", 0, plan.micro_batches - 1);
   }
@@ -366,6 +369,7 @@ std::string to_text(const Action& a) {
     append_field(out, " ", a.range.first);
     append_field(out, "-", a.range.last);
   }
+  if (a.slot >= 0) append_field(out, " slot ", a.slot);
   if (a.micro_batch != 0) append_field(out, " batch ", a.micro_batch);
   if (a.delay != 0) append_field(out, " delay ", a.delay);
   if (!a.axes.empty()) {

@@ -197,6 +197,44 @@ class AsyncTest(TrainTest):
         self.assertIn("average_parameters 0-3 over dp every 8", plan.stdout)
         self.assertIn("outer_update 0-3 every 8", plan.stdout)
 
+    def test_slots_of_the_optimizer_have_periods_of_their_own(self):
+        slots = (AVERAGING, "optimizer.kind=adamw", "strategy.state_periods=[24, 48]")
+        plan = self.stormo("train", "mlp.toml", "-n", "2", *slots, "--dry-run")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        for action in ("average_parameters 0-3 over dp every 8", "average_state 0-3 slot 0 over dp every 24",
+                       "average_state 0-3 slot 1 over dp every 48"):
+            self.assertIn(action, plan.stdout)
+        cost = self.stormo("plan", "cost", "mlp.toml", "-n", "2", "--hosts", "2", *slots)
+        self.assertRegex(cost.stdout, r"A step on average sends [0-9.]+ \w+ to other hosts, and moves 0 B inside hosts.")
+        facts = json.loads(self.stormo("plan", "cost", "mlp.toml", "-n", "2", "--hosts", "2", *slots, "--json").stdout)
+        # all three in one step; of 48 steps there are 6, 2 and 1 averages
+        ratio = facts["mean_between_hosts_per_rank"][0] / facts["between_hosts_per_rank"][0]
+        self.assertAlmostEqual(ratio, 9 / 48 / 3, 2)
+        end = self.end_of("-n", "2", AVERAGING, "optimizer.kind=adamw", "strategy.period=4",
+                          "strategy.state_periods=[8, 12]")
+        self.assertEqual(end["averaging"]["averages"], 6)
+        for changes, reason in (
+                (("strategy.state_periods=[24]",), "has 1 number(s), and the optimizer 2 slot(s): give one for each"),
+                (("strategy.state_periods=[12, 24]",), "give multiples of period 8, up to 1048576, not 12"),
+                (("strategy.average_state=no",), "leave out state_periods, or average_state"),
+                (("strategy.max_distance=1",), "leave out max_distance and period_seconds"),
+                (("strategy.kind=ddp",), "strategy.state_periods"),
+        ):
+            with self.subTest(changes):
+                self.assertIn(reason, self.refused("mlp.toml", "-n", "2", *slots, *changes))
+
+    def test_the_ranks_of_a_host_average_more_often(self):
+        hosts = (AVERAGING, "strategy.period=8", "strategy.local_period=2")
+        plan = self.stormo("plan", "show", "mlp.toml", "-n", "4", "--hosts", "2", *hosts)
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("average 0-3 over host every 2", plan.stdout)
+        self.assertIn("average 0-3 over dp,host every 8", plan.stdout)
+        one_host = self.end_of("-n", "3", *hosts)
+        plain = self.end_of("-n", "3", AVERAGING, "strategy.period=2", "--overwrite")
+        self.assertEqual(one_host["weights_hash"], plain["weights_hash"])
+        self.assertIn("a local_period that divides period 8, not 3",
+                      self.refused("mlp.toml", "-n", "2", *hosts, "strategy.local_period=3"))
+
     def test_averages_with_an_outer_optimizer(self):
         end = self.end_of("-n", "2", AVERAGING, "strategy.period=6", "strategy.outer=nesterov")
         self.assertEqual(end["averaging"]["averages"], 4)

@@ -70,6 +70,8 @@ class Averages(ElasticTest):
     def test_what_does_not_go_together_is_refused_at_once(self):
         for words, why in (((*DILOCO, "strategy.fragments=2"), "leave out strategy.fragments, delay and mixing"),
                            ((*DILOCO, "strategy.compression=bfloat16"), "leave out compression"),
+                           ((*AVERAGES, "strategy.local_period=1"), "leave out strategy.local_period"),
+                           ((*AVERAGES, "strategy.state_periods=[8, 8]"), "leave out strategy.state_periods"),
                            ((*AVERAGES, "strategy.max_distance=0.1"), "leave out strategy.max_distance"),
                            ((*AVERAGES, "strategy.tensor=2"), "with replicas of one rank"),
                            ((*GOSSIP, "strategy.topology=hypercube"), "ranks mix however many are left"),

@@ -24,7 +24,11 @@ class Adder {
         const TrafficOf& traffic_of)
       : plan_(plan), groups_(plan.mesh, ranks_per_host), traffic_of_(traffic_of) {
     out_.ranks.resize(static_cast<std::size_t>(plan.mesh.size()));
+    out_.mean.resize(out_.ranks.size());
   }
+
+  /// What comes now is of an action for one of every `steps` steps.
+  void begin(int steps) { every_ = steps; }
 
   StepCost take() { return std::move(out_); }
 
@@ -44,7 +48,7 @@ class Adder {
     for (const Crossing::Message& m : c.messages) {
       const bool in_host = groups_.same_host(m.from, m.to);
       const Traffic sent{.between_hosts = in_host ? 0 : m.bytes, .in_host = in_host ? m.bytes : 0};
-      out_.ranks[static_cast<std::size_t>(m.from)] += sent;
+      add(m.from, sent);
       axes.sent += sent;
       if (std::ranges::count(first, m.from) > 0) axes.payload += m.bytes;
     }
@@ -63,7 +67,7 @@ class Adder {
         like = &group;
       }
       for (std::size_t r = 0; r < sent.size(); ++r) {
-        out_.ranks[static_cast<std::size_t>(group.ranks[r])] += sent[r];
+        add(group.ranks[r], sent[r]);
         axes.sent += sent[r];
       }
     }
@@ -74,9 +78,17 @@ class Adder {
   }
 
  private:
+  void add(Rank rank, const Traffic& sent) {
+    const auto r = static_cast<std::size_t>(rank);
+    out_.ranks[r] += sent;
+    out_.mean[r].between_hosts += static_cast<double>(sent.between_hosts) / every_;
+    out_.mean[r].in_host += static_cast<double>(sent.in_host) / every_;
+  }
+
   const plan::StepPlan& plan_;
   StepGroups groups_;
   const TrafficOf& traffic_of_;
+  int every_ = 1;
   StepCost out_;
 };
 
@@ -92,6 +104,7 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
                       const StepSizes& sizes, const TrafficOf& traffic_of) {
   Adder adder(plan, ranks_per_host, traffic_of);
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    adder.begin(plan.actions[i].every);
     for (const Transfer& t : transfers_of(plan, i, sizes)) {
       STORMO_RETURN_IF_ERROR(std::visit(adder, t));
     }

@@ -38,8 +38,18 @@ struct AxesCost {
   bool operator==(const AxesCost&) const = default;
 };
 
+/// Bytes that one rank sends in a step, on average over steps that do not send alike.
+struct MeanTraffic {
+  double between_hosts = 0;
+  double in_host = 0;
+  bool operator==(const MeanTraffic&) const = default;
+};
+
 struct StepCost {
-  std::vector<Traffic> ranks;  ///< by rank of the mesh
+  std::vector<Traffic> ranks;  ///< by rank of the mesh, in a step in which all actions are done
+  /// The same over the steps of all periods (Action::every): of an action for one of every n steps
+  /// 1/n.
+  std::vector<MeanTraffic> mean;
   std::vector<AxesCost> axes;  ///< in the order of the plan
   /// Bytes that each worker receives from the servers, and sends to them. They are not in `ranks`:
   /// on which hosts the servers are no plan says.

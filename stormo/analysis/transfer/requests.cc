@@ -48,6 +48,7 @@ class Finder {
       sums_over_places();
     }
     if (row_.change) change(*row_.change);
+    if (row_.averages_slot) average();
     return std::move(out_);
   }
 
@@ -232,10 +233,10 @@ class Finder {
 
   // The weights first, and with the optimizer's state the steps of each parameter.
   void average() {
-    const bool state = row_.averages_state;
+    const bool state = row_.averages_state || row_.averages_slot;
     add(1 + (state ? trainable_in(a_.range) : 0), DType::kFloat64, a_.axes);
     const bool encoded = row_of(a_.codec).encodes();
-    for (int i = 0; i <= (state ? sizes_.averaged_slots : 0); ++i) {
+    for (int i = 0; i <= (row_.averages_state ? sizes_.averaged_slots : 0); ++i) {
       for (const auto& [dtype, count] : arrays()) {
         Collective* const sum =
             add(count, type_summed(a_.codec, dtype), a_.axes, GoalKind::kAllReduce,

@@ -35,7 +35,9 @@ namespace stormo::analysis {
 /// | push              | gradients: partial, unscaled, clipped; once  | no gradients                |
 /// | average           | parameters: diverged at rest, and updated    | parameters: equal, diverged |
 /// |                   | parameters: remote, and the copies updated   | no gradients                |
+/// |    over some axes | parameters: diverged at rest, updated, not averaged | among some ranks equal |
 /// | average_parameters | as average, but not remote                  | parameters: equal, diverged |
+/// | average_state     | parameters: diverged at rest, and updated    | a slot of their state: equal, diverged; once |
 /// | outer_update      | parameters: averaged, in the same steps      | parameters: equal, diverged |
 /// | mix               | parameters: diverged at rest, and updated    | parameters: diverged        |
 /// | mix async         | parameters: diverged at rest, not updated    | what their update begins with |

@@ -65,6 +65,7 @@ StepWalk::StepWalk(const StepPlan& plan)
     const plan::ActionRow& row = row_of(a.kind);
     const bool drops = row.places(Value::kParameters, Placement::kShard);
     has_outer_updates_ = has_outer_updates_ || row.outer_updates();
+    if (row.averages_slot) slots_ |= 1u << a.slot;
     for (int i = a.range.first; i <= a.range.last; ++i) {
       if (drops) parameters_[at(i)].dropped = true;
       if (!row.adds_gradients) continue;
@@ -83,6 +84,7 @@ Status StepWalk::next(const Action& a) {
   STORMO_RETURN_IF_ERROR(use_values(a));
   if (row.micro_batch) return compute(a);
   if (row.change) return row.change->of == Value::kGradients ? reduce(a) : change_parameters(a);
+  if (row.averages_slot) return average_slot(a);
   if (row.needs.has(Value::kTerms)) {
     return each(a, [](Parameter& p) {
       return std::exchange(p.terms_held, false)
@@ -235,6 +237,9 @@ Status StepWalk::all_is_done() const {
     if ((has_outer_updates_ || p.averaging || p.encoded) && !p.outer_updated) {
       return bad("no outer_update is of ", p.name());
     }
+    if ((slots_ & ~p.averaged_slots) != 0) {
+      return bad("a slot of the optimizer is averaged, but not that of ", p.name());
+    }
     if (!is_diverged(plan_) || p.averaged || p.exchanged) continue;
     return bad("no action ", has_centre(plan_) ? "exchanges " : "averages ", p.name(),
                ", which diverges");
@@ -245,6 +250,16 @@ Status StepWalk::all_is_done() const {
 Status StepWalk::agree(const Action& a) {
   STORMO_RETURN_IF_ERROR(all_is_done());
   agreed_ = true;
+  for (const Action& other : plan_.actions) {
+    if (row_of(other.kind).averages_slot && other.every % a.every != 0) {
+      return bad("comes in other steps than the averages of slot ", other.slot,
+                 " of the optimizer, which are for every ", other.every, " steps");
+    }
+    if (averages_some(plan_, other) && a.every % other.every != 0) {
+      return bad("comes in other steps than the averages among some ranks, which are for every ",
+                 other.every, " steps");
+    }
+  }
   // where steps overlap it finishes all batches
   if (plan_.chosen || longest_delay(plan_) > 0 || a.every == std::max(every_, 1)) return {};
   return bad(every_ > 0 ? "comes in other steps than the averages"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ class StepWalk {
     bool dropped = false;     // some action drops the whole after use
     bool scattered = false;
     bool updated = false;
+    bool averaged_some = false;  // by some of the ranks
     bool averaged = false;
     int averaged_at = 0;     // offset in the period
     bool averaging = false;  // on its way, to an outer update
@@ -46,7 +48,8 @@ class StepWalk {
     bool tracked = false;    // its gradients are an estimate of their mean
     bool outer_updated = false;
     bool exchanged = false;
-    bool copy_updated = false;  // a worker's, of what is on servers
+    bool copy_updated = false;         // a worker's, of what is on servers
+    std::uint32_t averaged_slots = 0;  // of the optimizer, by bit
 
     /// "parameter 3 (fc2.weight)"
     std::string name() const;
@@ -94,6 +97,9 @@ class StepWalk {
   Status place(const plan::Change& change, std::size_t axis, Parameter& p);
   Status pull(const plan::Action& a);
   Status change_diverged(const plan::Action& a);
+  Status check_own(const plan::Action& a, const Parameter& p, bool averages) const;
+  Status average_slot(const plan::Action& a);
+  Status average_some(const plan::Action& a);
   Status mix(const plan::Action& a, Parameter& p) const;
   Status track(const plan::Action& a);
   Status outer_update(const plan::Action& a);
@@ -120,6 +126,7 @@ class StepWalk {
   plan::Values made_;  // of those of which a step has one
   bool factors_used_ = false, weights_used_ = false, agreed_ = false;
   bool has_outer_updates_ = false;
+  std::uint32_t slots_ = 0;  // of the optimizer, by bit, that have averages of their own
 };
 
 }  // namespace stormo::analysis

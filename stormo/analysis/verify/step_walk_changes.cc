@@ -228,6 +228,7 @@ Status StepWalk::pull(const Action& a) {
 Status StepWalk::change_diverged(const Action& a) {
   const Placement to = row_of(a.kind).change->to;
   const bool averages = to == Placement::kReplicate, exchanges = to == Placement::kRemote;
+  if (averages_some(plan_, a)) return average_some(a);
   if (!remote_ && (averages || exchanges)) {
     if (every_ != 0 && a.every != every_) {
       return bad(exchanges ? "comes in other steps than exchanges before"
@@ -235,14 +236,8 @@ Status StepWalk::change_diverged(const Action& a) {
     }
     every_ = a.every;
   }
-  return each(a, [&](Parameter& p) {
-    for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
-      const std::string& name = plan_.mesh.axes[axis].name;
-      const bool named = std::ranges::count(a.axes, name) > 0;
-      const bool counts = p.is_own(axis) || (averages && !remote_ && name == plan::kWorkerAxis);
-      if (named == counts || !(named || averages)) continue;
-      return bad(placed(p, "weights", (*p.at_rest)[axis], axis), " between steps");
-    }
+  return each(a, [&](Parameter& p) -> Status {
+    STORMO_RETURN_IF_ERROR(check_own(a, p, averages));
     if (exchanges) {  // a gradient is of the values that the exchange takes
       if (!p.has_gradients) {
         return bad("comes ", p.updated ? "after the update of " : "before the gradients of ",
@@ -258,8 +253,52 @@ Status StepWalk::change_diverged(const Action& a) {
     p.averaged_at = a.offset;
     p.averaging = a.asynchronous;
     p.encoded = a.codec != Codec::kNone;
-    return std::exchange(remote_ ? p.updated : p.averaged, true) ? bad("averages a second time")
-                                                                 : Status();
+    if (std::exchange(remote_ ? p.updated : p.averaged, true)) return bad("averages a second time");
+    if (!row_of(a.kind).averages_state || std::exchange(p.averaged_slots, ~0u) == 0) return {};
+    return bad("averages the state of ", p.name(), " a second time");
+  });
+}
+
+/// Values differ over the axes that the action names, and where it averages over no others but a
+/// worker's.
+Status StepWalk::check_own(const Action& a, const Parameter& p, bool averages) const {
+  for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
+    const std::string& name = plan_.mesh.axes[axis].name;
+    const bool named = std::ranges::count(a.axes, name) > 0;
+    const bool counts = p.is_own(axis) || (averages && !remote_ && name == plan::kWorkerAxis);
+    if (named == counts || !(named || averages)) continue;
+    return bad(placed(p, "weights", (*p.at_rest)[axis], axis), " between steps");
+  }
+  return {};
+}
+
+/// Behind the update, and before the average of all ranks, where that is due.
+Status StepWalk::average_some(const Action& a) {
+  if (a.asynchronous || a.offset != 0 || a.codec != Codec::kNone) {
+    return bad("averages among some ranks, which wait for all values, as they are");
+  }
+  return each(a, [&](Parameter& p) -> Status {
+    STORMO_RETURN_IF_ERROR(check_own(a, p, /*averages=*/false));
+    if (!p.updated) return bad("averages ", p.name(), " before its update");
+    if (p.averaged) {
+      return bad("averages ", p.name(), " among some ranks, and all have averaged it already");
+    }
+    if (std::exchange(p.averaged_some, true)) return bad("averages among some a second time");
+    return {};
+  });
+}
+
+/// As the update has left it. That of the next step is the first to read it.
+Status StepWalk::average_slot(const Action& a) {
+  return each(a, [&](Parameter& p) -> Status {
+    STORMO_RETURN_IF_ERROR(check_own(a, p, /*averages=*/true));
+    if (!p.updated) return bad("averages the state of ", p.name(), " before its update");
+    const std::uint32_t slot = 1u << a.slot;
+    if ((p.averaged_slots & slot) != 0) {
+      return bad("averages the state of ", p.name(), " a second time");
+    }
+    p.averaged_slots |= slot;
+    return {};
   });
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <stormo/base/check.h>
-#include <stormo/plan/step_plan.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::comm {
 namespace {
@@ -11,16 +11,40 @@ namespace {
 /// Steps in which parameters are averaged once; 1: the simulation is of all steps of a period.
 int steps_of_average(const plan::StepPlan& p) {
   if (is_staggered(p)) return 1;
-  const auto averages = [](const plan::Action& a) { return row_of(a.kind).averages(); };
+  const auto averages = [&p](const plan::Action& a) {
+    return row_of(a.kind).averages() && !averages_some(p, a);
+  };
   const auto found = std::ranges::find_if(p.actions, averages);
   return found == p.actions.end() ? 1 : std::max(1, found->every);
 }
 
+/// Takes averages of slots of the optimizer, and among some ranks, away from a step of `seconds`,
+/// and returns what they add to a step on average. What is left of both is that of other actions.
+Result<double> price_of_others(StepModel& model, StepInput& step, double& seconds) {
+  double added = 0;
+  const auto is_other = [&step](const plan::Action& a) {
+    return row_of(a.kind).averages_slot || averages_some(step.plan, a);
+  };
+  std::vector<plan::Action>& actions = step.plan.actions;
+  for (auto a = std::ranges::find_if(actions, is_other); a != actions.end();
+       a = std::ranges::find_if(actions, is_other)) {
+    const int every = a->every;
+    actions.erase(a);
+    STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation rest,
+                            model.simulate(step, analysis::Timeline::kDrop));
+    added += (seconds - rest.seconds) / every;
+    seconds = rest.seconds;
+  }
+  return added;
+}
+
 }  // namespace
 
-Result<StepPrice> price_of(const StepModel& model, const StepInput& step, double seconds) {
+Result<StepPrice> price_of(StepModel& model, const StepInput& step, double seconds) {
   STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation alone, model.without_communication(step));
-  const double added = (seconds - alone.seconds) / steps_of_average(step.plan);
+  StepInput rest = step;
+  STORMO_ASSIGN_OR_RETURN(double added, price_of_others(model, rest, seconds));
+  added += (seconds - alone.seconds) / steps_of_average(step.plan);
   return StepPrice{.seconds = alone.seconds + added, .alone = alone.seconds};
 }
 

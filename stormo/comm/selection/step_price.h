@@ -19,8 +19,9 @@ inline constexpr double kHidden = 1.05;
 inline bool hides(const StepPrice& p) { return p.seconds <= kHidden * p.alone; }
 
 /// Of a step that is simulated to take `seconds`. The simulation of a plan that averages all
-/// parameters at once is that of a step with an average; others of the period have none.
-Result<StepPrice> price_of(const StepModel& model, const StepInput& step, double seconds);
+/// parameters at once is that of a step with an average, and with those of all slots of the
+/// optimizer and among some ranks; other steps have none, or some of them.
+Result<StepPrice> price_of(StepModel& model, const StepInput& step, double seconds);
 
 /// Which of several ways to take, of which the first one loses least: the first that hides its
 /// communication; if none does, the fastest one. A pure function; `ways` is not empty.

@@ -25,6 +25,10 @@ Pass commit_before_update() {
     if (is_staggered(in) || std::ranges::any_of(in.actions, travels)) {
       return bad("fragments have averages behind different steps, or under way when a step ends");
     }
+    const auto of_some = [&in](const Action& a) { return averages_some(in, a); };
+    if (averages_slots(in) || std::ranges::any_of(in.actions, of_some)) {
+      return bad("averages of the state, or of a host, have periods of their own");
+    }
     const bool has_peers = copy_of_model(in.mesh, 0).parts > 1;
     for (std::size_t axis = 0; axis < in.optimizer_state.size(); ++axis) {
       const bool is_whole = in.optimizer_state[axis] == plan::Placement::kReplicate ||

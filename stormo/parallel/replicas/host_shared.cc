@@ -20,15 +20,13 @@ using plan::Action;
 using plan::ActionKind;
 using plan::Placement;
 
-constexpr const char* kHosts = "dp";
-constexpr const char* kLocal = "host";
-
 /// What follows the last backward. Between hosts one all-reduce over all ranks does it: it too is a
 /// reduction inside hosts and then one between them, and it can overlap with backward.
 Action make_final(const plan::ModelShape& model, int hosts) {
   const plan::Range all = all_parameters(model);
-  if (hosts > 1) return {.kind = ActionKind::kAllReduce, .range = all, .axes = {kHosts, kLocal}};
-  return {.kind = ActionKind::kShareGradients, .range = all, .axes = {kLocal}};
+  if (hosts > 1)
+    return {.kind = ActionKind::kAllReduce, .range = all, .axes = {kReplicaAxis, kHostAxis}};
+  return {.kind = ActionKind::kShareGradients, .range = all, .axes = {kHostAxis}};
 }
 
 Result<plan::StepPlan> share(const plan::StepPlan& in, int hosts, int local) {
@@ -39,8 +37,8 @@ Result<plan::StepPlan> share(const plan::StepPlan& in, int hosts, int local) {
   STORMO_RETURN_IF_ERROR(check_no_axes(in, "host_shared"));
   plan::StepPlan out = in;
   out.strategy += "+host_shared";
-  if (hosts > 1) out.mesh.axes.push_back({kHosts, hosts});
-  out.mesh.axes.push_back({kLocal, local});
+  if (hosts > 1) out.mesh.axes.push_back({kReplicaAxis, hosts});
+  out.mesh.axes.push_back({kHostAxis, local});
   if (hosts > 1) {
     out.parameters = {Placement::kReplicate, Placement::kShared};
     out.optimizer_state = {Placement::kReplicate, Placement::kShard};
@@ -53,13 +51,13 @@ Result<plan::StepPlan> share(const plan::StepPlan& in, int hosts, int local) {
   for (const Action& a : in.actions) {
     const bool last_batch = a.micro_batch + 1 == in.micro_batches;
     out.actions.push_back(a);
-    if (makes(a, plan::Value::kNorm)) out.actions.back().axes = {kLocal};
+    if (makes(a, plan::Value::kNorm)) out.actions.back().axes = {kHostAxis};
     if (row_of(a.kind).adds_gradients && last_batch && a.range.first == 0) {
       out.actions.push_back(make_final(in.model, hosts));
     }
     if (makes(a, plan::Value::kUpdated)) {
       out.actions.push_back(
-          {.kind = ActionKind::kShareParameters, .range = a.range, .axes = {kLocal}});
+          {.kind = ActionKind::kShareParameters, .range = a.range, .axes = {kHostAxis}});
     }
   }
   return out;

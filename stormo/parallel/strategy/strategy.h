@@ -49,6 +49,11 @@ struct Strategy {
   Streaming streaming = {};   ///< the same: how averages and what follows are spread over a period
   /// kParameterAveraging: whether averages are of the optimizer's state, too.
   enum class AverageState { kAuto, kYes, kNo } average_state = AverageState::kAuto;
+  /// The same: > 0: steps from one average of the ranks of a host to the next, see local_averages()
+  int local_period = 0;
+  /// The same: steps from one average of a slot of the optimizer to the next, by slot, see
+  /// state_periods(); empty: as averages of the parameters.
+  std::vector<std::int64_t> state_periods = {};
   std::string topology = "ring";   ///< kGossip: see plan::mixing_of()
   bool gradient_tracking = false;  ///< kGossip: replicas estimate the mean of all gradients
   /// kDdp, mirrored kinds, kFsdp, kParameterAveraging, kGossip: stages of each replica;
@@ -86,12 +91,13 @@ inline std::int64_t ranks_of_replica(const Strategy& s) {
 /// Ranks of one worker of servers: they have parts of its batch, or of its model.
 std::int64_t ranks_of_worker(const Strategy& s);
 
-/// Whether averages are of the optimizer's state, too: by default where no outer optimizer follows.
+/// Whether averages are of the optimizer's state, too: by default where no outer optimizer follows,
+/// or it has periods of its own.
 inline bool averages_state(const Strategy& s) {
   if (s.average_state != Strategy::AverageState::kAuto) {
     return s.average_state == Strategy::AverageState::kYes;
   }
-  return s.outer.kind == OuterOptimizer::Kind::kNone;
+  return s.outer.kind == OuterOptimizer::Kind::kNone || !s.state_periods.empty();
 }
 
 /// Whether parameters, or a centre, are on servers.

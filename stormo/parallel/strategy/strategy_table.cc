@@ -11,10 +11,12 @@
 #include <stormo/parallel/inside_layers/vertical.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/parallel/replicas/host_shared.h>
+#include <stormo/parallel/replicas/local_averages.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/replicas/worker_ranks.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
@@ -66,9 +68,15 @@ void shard(Passes& passes, const Strategy& s, const Job& job, int copies) {
                             .prefetch = job.step.prefetch}));
 }
 
-void average(Passes& passes, const Strategy& s, const Job&, int copies) {
+void average(Passes& passes, const Strategy& s, const Job& job, int copies) {
   if (s.worker_ranks > 1) passes.push_back(worker_ranks(s.worker_ranks));
-  passes.push_back(parameter_averaging(copies / s.worker_ranks, s.period, averages_state(s)));
+  // the ranks of the only host are all ranks
+  const int period = s.local_period > 0 && job.hosts() == 1 ? s.local_period : s.period;
+  passes.push_back(parameter_averaging(copies / s.worker_ranks, period, averages_state(s)));
+  if (s.local_period > 0 && job.hosts() > 1 && job.local() > 1) {
+    passes.push_back(local_averages(job.local(), s.local_period));
+  }
+  if (!s.state_periods.empty()) passes.push_back(state_periods(s.state_periods));
   if (s.outer.kind != OuterOptimizer::Kind::kNone) passes.push_back(outer_update());
   if (streams(s.streaming)) passes.push_back(streaming(s.streaming));
 }
@@ -131,6 +139,24 @@ Status check_columns(const Strategy& s, const Job& job) {
   return refuse(s, "averages no gradients; leave out bucket_bytes");
 }
 
+/// Averages of the ranks of a host.
+void check_local_period(const Strategy& s, const Job& job, Requirements& require) {
+  if (s.local_period == 0) return;
+  require(s.local_period > 0 && s.period % s.local_period == 0,
+          "averages all ranks in some of the steps in which those of a host average: give a "
+          "local_period that divides period " +
+              std::to_string(s.period) + ", not " + std::to_string(s.local_period));
+  require(job.uniform(),
+          "averages the ranks of a host by themselves, as many on each: leave out "
+          "local_period, or start as many on one host as on the others");
+  const bool is_plain = s.outer == OuterOptimizer{} && s.state_periods.empty() &&
+                        !streams(s.streaming) && job.step.reduction.codec == Codec::kNone;
+  require(
+      is_plain && s.worker_ranks == 1 && ranks_of_replica(s) == 1,
+      "averages the ranks of a host where each is a replica, and takes the averages as they "
+      "are: leave out local_period, or outer, state_periods, worker_ranks, pipeline and tensor");
+}
+
 Status check_averages(const Strategy& s, const Job& job) {
   const bool has_outer = s.outer.kind != OuterOptimizer::Kind::kNone;
   const bool is_streamed = streams(s.streaming),
@@ -148,9 +174,15 @@ Status check_averages(const Strategy& s, const Job& job) {
           "sends parameters, which a codec would change, without an outer optimizer: leave out "
           "compression, or choose outer=nesterov");
   require(s.worker_ranks == 1 || ranks_of_replica(s) == 1, kOneRankForAPart);
+  check_local_period(s, job, require);
+  const std::string apart = s.period < 1 ? "" : wrong_with_state_periods(s.state_periods, s.period);
+  require(apart.empty(), apart);
+  require(s.state_periods.empty() || averages_state(s),
+          "has no periods of state that it does not average: leave out state_periods, or "
+          "average_state");
   require(!averages_state(s) || !(is_streamed || is_coded) || !has_outer,
           "averages the optimizer's state with all parameters at once, as it is: leave out "
-          "average_state");
+          "average_state and state_periods, or fragments, delay and compression");
   require(!row_of(job.step.reduction.codec).encodes() || ranks_of_replica(s) == 1,
           "encodes outer gradients of whole replicas: leave out pipeline and tensor, or take "
           "compression=bfloat16");
@@ -244,6 +276,12 @@ using Distribute = decltype(StrategyRow::distribute);
 constexpr std::string_view kKeysOfCuts =
     " pipeline tensor sequence_parallel context attention schedule chunks cut weight_stashing";
 
+/// Keys of averages of parameters.
+constexpr std::string_view kKeysOfAverages =
+    "worker_ranks period local_period warmup_steps max_distance period_seconds outer outer_lr "
+    "outer_momentum "
+    "average_state state_periods fragments delay mixing compression density";
+
 /// Every rank, or replica, has the same gradients.
 StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, Distribute how) {
   return {.kind = kind,
@@ -313,8 +351,7 @@ std::vector<StrategyRow> other_rows() {
       {.kind = Kind::kParameterAveraging,
        .name = "parameter_averaging",
        .ranks = "on any hosts",
-       .keys = "worker_ranks period warmup_steps max_distance period_seconds outer outer_lr "
-               "outer_momentum average_state fragments delay mixing compression density",
+       .keys = std::string(kKeysOfAverages),
        .trains_as_one = false,
        .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
        .check = check_averages,

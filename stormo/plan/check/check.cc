@@ -150,6 +150,9 @@ Status check_range(const StepPlan& p, const Action& a) {
 
 Status check_time(const StepPlan& p, const Action& a) {
   const ActionRow& row = row_of(a.kind);
+  if (row.averages_slot ? a.slot < 0 || a.slot >= kMaxSlots : a.slot != -1) {
+    return bad("cannot be of slot ", a.slot, " of the optimizer");
+  }
   const int batches = row.micro_batch ? p.micro_batches : 1;
   if (a.micro_batch < 0 || a.micro_batch >= batches) {
     return bad("is of micro-batch ", a.micro_batch, ", but there are ", batches);

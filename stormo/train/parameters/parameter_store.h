@@ -46,6 +46,7 @@ struct MadeFor {
   const AxisGroups* groups = nullptr;
   plan::StepPlan plan = {};  ///< this rank's part
   OptimizerOptions::Kind rule = {};
+  std::size_t slots = 0;       ///< of the optimizer: optim::num_slots()
   bool worker_copies = false;  ///< a worker of servers trains a copy of its own
 };
 

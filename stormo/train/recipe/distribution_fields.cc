@@ -178,6 +178,10 @@ std::vector<RecipeField> period_fields() {
        plan::kMaxPeriod,
        {},
        [](Recipe& r) { return &r.open.period; }},
+      {"strategy.local_period",
+       "parameter_averaging: > 0: steps from one average of the ranks of a host to the next, a "
+       "divisor of strategy.period",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.local_period; }, 0, plan::kMaxPeriod},
       {"strategy.weight_stashing",
        "schedules pipedream, pipedream_2bw, ddg: a backward uses the parameters of its forward; "
        "false: all use the newest ones, which needs no copies, and trains otherwise",
@@ -233,6 +237,12 @@ std::vector<RecipeField> outer_fields() {
        "parameter_averaging: whether the optimizer's state is averaged, too; auto: without outer",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.average_state; }, 0, 0,
        names(parallel::average_state_names())},
+      {"strategy.state_periods",
+       "parameter_averaging: steps from one average of a slot of the optimizer to the next, one "
+       "for each slot: of adamw the first moments and the second ones; multiples of "
+       "strategy.period; []: that of the parameters (DES-LOC)",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.state_periods; }, 1,
+       plan::kMaxPeriod},
   };
 }
 

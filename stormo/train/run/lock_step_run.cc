@@ -20,8 +20,9 @@ Status LockStepRun::prepare() {
   watch_ = make_watch();
   steps_overlap_ = longest_delay(plan) > 0;
   if (is_diverged(plan)) {
-    const auto average = std::ranges::find_if(
-        plan.actions, [](const plan::Action& a) { return row_of(a.kind).averages(); });
+    const auto average = std::ranges::find_if(plan.actions, [&plan](const plan::Action& a) {
+      return row_of(a.kind).averages() && !averages_some(plan, a);
+    });
     averaging_ = std::make_unique<AveragingSchedule>(run_.options.averaging, average->every);
     averaged_at_ = std::chrono::steady_clock::now();
   }
@@ -43,11 +44,12 @@ Status LockStepRun::train_some(const std::string& section) {
   return {};
 }
 
-// Where ranks agree in other steps than those that make all parameters equal, and then are to stop
-// or to save, one more step ends all periods.
+// Where ranks agree in other steps than those that make all parameters and state equal, and then
+// are to stop or to save, one more step ends all periods.
 Status LockStepRun::train_until_equal(const std::string& section) {
+  const plan::StepPlan& plan = run_.setup.plan;
   const bool asked = run_.signal != 0 || agreed_.save_now;
-  if (!asked || !is_staggered(run_.setup.plan) || closed_) return {};
+  if (!asked || !(is_staggered(plan) || averages_slots(plan)) || closed_) return {};
   const int signal = std::exchange(run_.signal, 0);
   const bool save_now = agreed_.save_now;
   STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/true));
@@ -166,6 +168,7 @@ Status LockStepRun::follow_period() {
   }
   for (plan::Action& a : plan.actions) {
     const plan::ActionRow& row = row_of(a.kind);
+    if (row.averages_slot || averages_some(plan, a)) continue;  // they have periods of their own
     if (row.averages() || row.outer_updates() || row.all_batches) a.every = averaging_->period();
   }
   return model_.runner().set_plan(plan);

@@ -11,12 +11,13 @@ Status check_simulated(const TrainerOptions& options) {
   const Kind kind = options.strategy.kind;
   const bool is_fixed = options.averaging.warmup_steps == 0 && !options.averaging.adapts();
   const bool is_plain =
-      options.strategy.outer == parallel::OuterOptimizer{} && averages_state(options.strategy);
+      options.strategy.outer == parallel::OuterOptimizer{} && averages_state(options.strategy) &&
+      options.strategy.state_periods.empty() && options.strategy.local_period == 0;
   if (kind == Kind::kParameterAveraging && !(is_fixed && is_plain)) {
     return invalid_argument(
         "parameter_averaging is simulated with a fixed period, and plain averages; leave out "
-        "strategy.warmup_steps, max_distance, period_seconds, outer and average_state, or choose "
-        "other policies");
+        "strategy.warmup_steps, max_distance, period_seconds, local_period, outer, average_state "
+        "and state_periods, or choose other policies");
   }
   if (kind == Kind::kParameterAveraging || kind == Kind::kElasticAveraging) return {};
   if (options.servers.updates == server::ShardUpdates::kInPlace) {

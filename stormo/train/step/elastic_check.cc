@@ -24,6 +24,12 @@ void check_local(const TrainerOptions& o, Requirements& require) {
   require(!parallel::streams(s.streaming),
           "elastic training averages all parameters at once, between two steps: leave out "
           "strategy.fragments, delay and mixing");
+  require(s.local_period == 0,
+          "elastic training averages all ranks at once, whoever is left of a host: leave out "
+          "strategy.local_period");
+  require(s.state_periods.empty(),
+          "elastic training averages the optimizer's state together with the parameters, or not at "
+          "all: leave out strategy.state_periods");
   require(!o.averaging.adapts(),
           "in elastic training the number of a step says whether ranks average behind it: leave "
           "out strategy.max_distance and period_seconds");

@@ -54,7 +54,7 @@ bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
       return row.scope == plan::Scope::kRanks && !row.barrier &&
              !row.takes_from(Placement::kDiverged);
     case Layout::kAveraged:
-      return row.outer_updates() || row.mixes() || in_worker ||
+      return row.outer_updates() || row.mixes() || in_worker || row.averages_slot ||
              (row.scope == plan::Scope::kRanks && row.takes_from(Placement::kDiverged));
     case Layout::kElastic: return row.places(Value::kParameters, Placement::kRemote);
     case Layout::kServed:
@@ -76,7 +76,7 @@ std::string what_it_takes(Layout layout, const MadeFor& made) {
     case Layout::kSharded: return "shards are no shared copy";
     case Layout::kAveraged:
       return "ranks with parameters of their own only average, mix and "
-             "outer_update them, and track their gradients";
+             "outer_update them, average their state, and track their gradients";
     case Layout::kElastic: return "ranks that are drawn to a centre only exchange with it";
     case Layout::kServed: return "servers take pull and push";
     case Layout::kServerAveraged: return "servers that average take pull and average";
@@ -209,6 +209,23 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
   return {};
 }
 
+/// Each slot of the optimizer has an average of its own, or none has: what a checkpoint has is
+/// equal.
+Status check_slots(const StepPlan& plan, const MadeFor& made) {
+  if (!averages_slots(plan)) return {};
+  const std::size_t all = trained(plan, all_parameters(plan.model));
+  std::size_t known = 0, others = 0;
+  for (const Action& a : plan.actions) {
+    if (!row_of(a.kind).averages_slot) continue;
+    const bool fits =
+        trained(plan, a.range) == all && static_cast<std::size_t>(a.slot) < made.slots;
+    ++(fits ? known : others);
+  }
+  if (known == made.slots && others == 0) return {};
+  return bad("the optimizer has " + std::to_string(made.slots) +
+             " slot(s): average each of them, of all parameters, or none");
+}
+
 /// That each gradient that the store holds is reduced, which verify() asks of several ranks only.
 Status check_all_reduced(const StepPlan& plan, Layout layout, const MadeFor& made) {
   const Change reduction = reduction_of(layout, made);
@@ -321,6 +338,7 @@ Status check_layout(const plan::StepPlan& plan, const ParameterStore& store) {
     }
   }
   if (layout == Layout::kSharded) return check_shards(plan, made);
+  STORMO_RETURN_IF_ERROR(check_slots(plan, made));
   return check_all_reduced(plan, layout, made);
 }
 

@@ -330,14 +330,15 @@ Status Runner::execute(const Action& action) {
 Status Runner::perform_in_store(const Action& action) {
   const ActionRow& row = row_of(action.kind);
   std::optional<Interval> interval;
-  if (row.scope == plan::Scope::kServers || row.averages()) {
+  const bool averages = row.averages() || row.averages_slot;
+  if (row.scope == plan::Scope::kServers || averages) {
     interval.emplace(parts_.lanes, Lane::kCommunication, to_string(action.kind));
   }
   if (row.outer_updates()) interval.emplace(parts_.lanes, Lane::kCompute, to_string(action.kind));
   if (row.places(Value::kGradients, plan::Placement::kRemote)) {
     return parts_.store.served()->push(action, rate(), weight_of_exchange());
   }
-  return parts_.store.perform(action, row.averages() ? weight_of_exchange() : weight());
+  return parts_.store.perform(action, averages ? weight_of_exchange() : weight());
 }
 
 Status Runner::commit(const Action& /*action*/) {
@@ -386,9 +387,9 @@ Status Runner::clip(const Action& /*action*/) {
 
 // What is pushed or averaged in different steps has different samples.
 double Runner::weight_of_exchange() {
-  const plan::Range& range = plan_.actions[current_].range;
-  const std::int64_t before =
-      std::exchange(samples_at_exchange_[{range.first, range.last}], samples_loaded_);
+  const Action& a = plan_.actions[current_];
+  const std::int64_t before = std::exchange(
+      samples_at_exchange_[{a.range.first, a.range.last, a.slot, a.axes}], samples_loaded_);
   return static_cast<double>(samples_loaded_ - before);
 }
 

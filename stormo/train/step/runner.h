@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -236,8 +238,8 @@ class Runner {
   /// Of this step, on a device other than the CPU, with the samples of each.
   std::vector<std::pair<torch::Tensor, std::int64_t>> losses_;
   std::int64_t samples_loaded_ = 0;  // of this rank, of all steps
-  /// As it was at the last average or push of a range.
-  std::map<std::pair<int, int>, std::int64_t> samples_at_exchange_;
+  /// As it was at the last average or push of a range and slot, over these axes.
+  std::map<std::tuple<int, int, int, std::vector<std::string>>, std::int64_t> samples_at_exchange_;
   double norm_ = 0;            // of the gradients as they are, then of what they stand for
   double gradient_scale_ = 1;  // what they are multiplied by
 };

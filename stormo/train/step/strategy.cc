@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <stormo/base/requirements.h>
+#include <stormo/optim/options.h>
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/sharding/sharded.h>
 #include <stormo/parallel/strategy/strategy_table.h>
@@ -187,6 +188,26 @@ Status check_codec(const GradientOptions& options) {
       "out deterministic and the reducer, or choose another strategy.compression");
 }
 
+namespace {
+
+/// Each slot that the optimizer has gets a period. What has other steps than averages of all has
+/// them by a period that stays.
+Status check_other_periods(const TrainerOptions& options) {
+  const std::size_t given = options.strategy.state_periods.size();
+  const std::size_t slots = optim::num_slots(options.optimizer);
+  Requirements require;
+  require(given == 0 || slots > 0, "the optimizer has no state: leave out strategy.state_periods");
+  require(given == 0 || slots == 0 || given == slots,
+          "strategy.state_periods has " + std::to_string(given) + " number(s), and the optimizer " +
+              std::to_string(slots) + " slot(s): give one for each");
+  require((given == 0 && options.strategy.local_period == 0) || !options.averaging.adapts(),
+          "strategy.local_period and state_periods go with a period that does not change: leave "
+          "them out, or max_distance and period_seconds");
+  return require.status();
+}
+
+}  // namespace
+
 Result<Strategy> strategy_of(const TrainerOptions& options) {
   Strategy strategy = options.strategy;
   const GradientOptions& gradients = options.gradients;
@@ -200,6 +221,7 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
         "fragments have steps of their own in a period of strategy.period steps: leave out "
         "max_distance and period_seconds, or fragments and delay");
   }
+  STORMO_RETURN_IF_ERROR(check_other_periods(options));
   if (servers_average(options)) {
     strategy.exchange_periods = {
         .fetch = strategy.period, .push = strategy.period, .averages = true};
@@ -434,6 +456,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
   store->set_made_for({.groups = &groups,
                        .plan = project(plan, groups.rank()),
                        .rule = options.optimizer.kind,
+                       .slots = optim::num_slots(options.optimizer),
                        .worker_copies = !options.strategy.exchange_periods.every_step()});
   return store;
 }
@@ -458,8 +481,10 @@ std::unique_ptr<ParameterStore> make_committed_store(
   } else {
     store = std::make_unique<ReplicatedStore>(groups, std::move(optimizer));
   }
-  store->set_made_for(
-      {.groups = &groups, .plan = project(plan, groups.rank()), .rule = options.optimizer.kind});
+  store->set_made_for({.groups = &groups,
+                       .plan = project(plan, groups.rank()),
+                       .rule = options.optimizer.kind,
+                       .slots = optim::num_slots(options.optimizer)});
   return store;
 }
 

@@ -55,14 +55,21 @@ std::vector<AveragedState::Array> AveragedState::gradients() {
   return out;
 }
 
-std::vector<AveragedState::Array> AveragedState::slots() {
+std::vector<AveragedState::Array> AveragedState::slot(std::size_t number) {
   FusedOptimizer::Values values = optimizer_.values();
+  std::vector<torch::Tensor>& slot = values.slots.at(number);
+  for (std::size_t i = 0; i < slot.size(); ++i) {
+    if (!slot[i].defined()) slot[i] = torch::zeros_like(values.weights[i]);
+  }
   std::vector<Array> out;
-  for (std::vector<torch::Tensor>& slot : values.slots) {
-    for (std::size_t i = 0; i < slot.size(); ++i) {
-      if (!slot[i].defined()) slot[i] = torch::zeros_like(values.weights[i]);
-    }
-    add(out, slot);
+  add(out, slot);
+  return out;
+}
+
+std::vector<AveragedState::Array> AveragedState::slots() {
+  std::vector<Array> out;
+  for (std::size_t i = 0; i < optimizer_.values().slots.size(); ++i) {
+    std::ranges::move(slot(i), std::back_inserter(out));
   }
   return out;
 }

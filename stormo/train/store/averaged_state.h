@@ -50,7 +50,9 @@ class AveragedState {
   std::vector<Array> weights(std::size_t first, std::size_t last);
   /// The same of the gradients; a parameter without one gets zeros.
   std::vector<Array> gradients();
-  /// The same of each slot; where the rule of a parameter has fewer, of zeros.
+  /// The same of a slot; where the rule of a parameter has fewer, of zeros.
+  std::vector<Array> slot(std::size_t number);
+  /// The same of each slot.
   std::vector<Array> slots();
   /// The weights and then each slot.
   std::vector<Array> arrays();

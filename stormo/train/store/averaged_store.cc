@@ -21,9 +21,12 @@ bool is_streamed(const plan::Action& average) {
 
 /// The same with one average, of all parameters and their state.
 plan::StepPlan with_all_state(plan::StepPlan plan) {
-  const auto averages = [](const plan::Action& a) { return row_of(a.kind).averages(); };
+  const auto averages = [&plan](const plan::Action& a) {
+    return row_of(a.kind).averages() && !averages_some(plan, a);
+  };
   const auto first = std::ranges::find_if(plan.actions, averages);
-  if (first == plan.actions.end() || row_of(first->kind).averages_state) return plan;
+  const bool has_state = first != plan.actions.end() && row_of(first->kind).averages_state;
+  if (first == plan.actions.end() || has_state || averages_slots(plan)) return plan;
   *first = {.kind = plan::ActionKind::kAverage,
             .range = all_parameters(plan.model),
             .axes = first->axes,
@@ -84,15 +87,17 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
     return worker_->perform(action, weight);
   }
   STORMO_RETURN_IF_ERROR(row.outer_updates() ? outer_update(action)
-                         : row.averages() ? average(action, weight_of_replica(action.range, weight))
-                                          : mix(action));
+                         : row.averages()    ? average(action, weight_of_replica(action, weight))
+                         : row.averages_slot
+                             ? average_slot(action, weight_of_replica(action, weight))
+                             : mix(action));
   done(action);
   return {};
 }
 
-double AveragedStore::weight_of_replica(const plan::Range& range, double weight) {
+double AveragedStore::weight_of_replica(const plan::Action& a, double weight) {
   if (!worker_) return weight;
-  double& before = samples_at_average_[{range.first, range.last}];
+  double& before = samples_at_average_[{a.range.first, a.range.last, a.slot}];
   return worker_->samples() - std::exchange(before, worker_->samples());
 }
 
@@ -156,7 +161,7 @@ Status AveragedStore::average_now(comm::Communicator& ranks, const plan::Action&
   weight += weight_before_;
   std::vector<double> sums = terms();
   STORMO_RETURN_IF_ERROR(add_up(ranks, sent, sums));
-  if (plan_.commits && sums[0] == 0) {  // all that had samples are lost
+  if (sums[0] == 0) {  // all that had samples are lost, or the ranks of a host had none
     weight = 1;
     sums = terms();
     STORMO_RETURN_IF_ERROR(add_up(ranks, sent, sums));
@@ -166,10 +171,23 @@ Status AveragedStore::average_now(comm::Communicator& ranks, const plan::Action&
       const double squares,
       average(ranks, behind, with_state ? state_.arrays() : state_.weights(range.first, range.last),
               weight, sums[0]));
-  note_squares(range, squares);
+  if (!averages_some(plan_, action)) note_squares(range, squares);
   weight_before_ = 0;
   with_state ? state_.end_average(sums) : state_.end_average_of_weights();
   if (outer_) outer_->end_period(range.first, range.last);
+  return {};
+}
+
+// As of all of the state, so that the bits are the same.
+Status AveragedStore::average_slot(const plan::Action& action, double weight) {
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
+  const std::vector<analysis::Collective>& sent = requests_.of(action);
+  std::vector<double> sums = state_.weighted_steps(weight);
+  STORMO_RETURN_IF_ERROR(add_up(*ranks, sent, sums));
+  const std::span behind = std::span(sent).subspan(sent.empty() ? 0 : 1);
+  const auto slot = static_cast<std::size_t>(action.slot);
+  STORMO_RETURN_IF_ERROR(average(*ranks, behind, state_.slot(slot), weight, sums[0]).status());
+  state_.end_average(sums);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,11 +34,12 @@ namespace stormo::train {
 /// Where the mesh has plan::kWorkerAxis a replica is the ranks of that axis, which average their
 /// gradients, and n_r are the samples of all of them.
 ///
-/// kAverageParameters leaves the optimizer's state and its steps to each rank, until share_state().
-/// It may be of some parameters. kOuterUpdate is that of an OuterState; those of averages that are
-/// asynchronous, or in a codec, are StreamedAverages. kMix and kTrack are those of a Mixer, which
-/// share_state() restarts. In a plan that commits an average is taken when all of it is there, and
-/// ranks without samples since the last one count alike if all are.
+/// kAverageParameters leaves the optimizer's state and its steps to each rank, until kAverageState,
+/// or else share_state(). It may be of some parameters. kOuterUpdate is that of an OuterState;
+/// those of averages that are asynchronous, or in a codec, are StreamedAverages. kMix and kTrack
+/// are those of a Mixer, which share_state() restarts. Ranks without samples since the last average
+/// count alike if all of them are. In a plan that commits an average is taken when all of it is
+/// there.
 class AveragedStore final : public ParameterStore {
  public:
   /// `groups` is borrowed. `optimizer`: of the parameters. `outer`: for plans with an outer_update.
@@ -70,11 +72,12 @@ class AveragedStore final : public ParameterStore {
   void count_before(std::int64_t samples) { weight_before_ = static_cast<double>(samples); }
 
  private:
-  /// Of an average: the samples of the whole replica since the last one of this range, of which
-  /// `weight` are this rank's.
-  double weight_of_replica(const plan::Range& range, double weight);
+  /// Of an average: the samples of the whole replica since the last one of this range and slot, of
+  /// which `weight` are this rank's.
+  double weight_of_replica(const plan::Action& action, double weight);
   Status average(const plan::Action& action, double weight);
   Status average_now(comm::Communicator& ranks, const plan::Action& action, double weight);
+  Status average_slot(const plan::Action& action, double weight);
   Status outer_update(const plan::Action& action);
   Status finish_streamed(const ParameterRange& range, double mixing);
   /// Of the replicas from the average of the range; of all parameters it is the sum of the last
@@ -91,7 +94,7 @@ class AveragedStore final : public ParameterStore {
   const AxisGroups& groups_;
   std::unique_ptr<FusedOptimizer> optimizer_;
   std::optional<WorkerGradients> worker_;  // nothing: a replica is one rank, or is cut
-  std::map<std::pair<int, int>, double> samples_at_average_;  // of a range, as they were
+  std::map<std::tuple<int, int, int>, double> samples_at_average_;  // of a range and slot
   AveragedState state_;
   Mixer mixer_;
   std::optional<OuterState> outer_;           // nothing: there is no outer optimizer

@@ -1,4 +1,5 @@
 // Steps whose ranks have parameters of their own: what verify says of averages, and what they cost.
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -111,6 +112,131 @@ TEST(StepAverages, OfParametersAloneMoveTheseAndTheWeightOfARank) {
   const std::int64_t before = memory(averaging(), {.optimizer_numbers = 2}).between_steps.total();
   EXPECT_EQ(memory(p, {.optimizer_numbers = 2}).between_steps.total(), before + 2 * 40 * 4)
       << "what the period began with, and a momentum";
+}
+
+/// The ranks of each of two hosts in every 2nd step, all in every 4th.
+StepPlan with_hosts() {
+  StepPlan p = averaging();
+  p.mesh = plan::Mesh{{{"dp", 2}, {"host", 2}}};
+  p.parameters = p.optimizer_state = {Placement::kDiverged, Placement::kDiverged};
+  p.frozen = {Placement::kReplicate, Placement::kReplicate};
+  p.actions[5] = {.kind = ActionKind::kAverage, .range = {0, 1}, .axes = {"host"}, .every = 2};
+  p.actions[6] = {
+      .kind = ActionKind::kAverage, .range = {0, 1}, .axes = {"dp", "host"}, .every = 4};
+  return p;
+}
+
+TEST(StepAverages, AmongSomeRanksComeOnceBetweenTheUpdateAndTheAverageOfAll) {
+  const auto said = [](const std::function<void(StepPlan&)>& change) {
+    StepPlan p = with_hosts();
+    change(p);
+    return verify(p).message();
+  };
+  EXPECT_EQ(said([](StepPlan&) {}), "");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions.erase(p.actions.begin() + 5); }), "");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions.erase(p.actions.begin() + 6); }),
+            "action 6 (agree every 4): no action averages parameter 0 (a), which diverges");
+  EXPECT_EQ(said([](StepPlan& p) { std::swap(p.actions[4], p.actions[5]); }),
+            "action 4 (average 0-1 over host every 2: a .. b): averages parameter 0 (a) before its "
+            "update");
+  EXPECT_EQ(said([](StepPlan& p) { std::swap(p.actions[5], p.actions[6]); }),
+            "action 6 (average 0-1 over host every 2: a .. b): averages parameter 0 (a) among some "
+            "ranks, and all have averaged it already");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions.insert(p.actions.begin() + 5, p.actions[5]); }),
+            "action 6 (average 0-1 over host every 2: a .. b): averages among some a second time");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[5].every = 3; }),
+            "action 7 (agree every 4): comes in other steps than the averages among some ranks, "
+            "which are for every 3 steps");
+  EXPECT_EQ(said([](StepPlan& p) {
+              p.actions[5].kind = ActionKind::kAverageParameters;
+              p.actions[5].asynchronous = true;
+            }),
+            "action 5 (average_parameters 0-1 over host async every 2: a .. b): averages among "
+            "some ranks, which wait for all values, as they are");
+}
+
+/// Parameters in every 4th step, slots in every 8th and 12th.
+StepPlan with_slots() {
+  StepPlan p = averaging();
+  p.actions[5] = {
+      .kind = ActionKind::kAverageParameters, .range = {0, 1}, .axes = {"dp"}, .every = 4};
+  p.actions[6] = {
+      .kind = ActionKind::kAverageState, .range = {0, 1}, .axes = {"dp"}, .every = 8, .slot = 0};
+  p.actions.insert(p.actions.begin() + 7, p.actions[6]);
+  p.actions[7].slot = 1;
+  p.actions[7].every = 12;
+  return p;
+}
+
+TEST(StepAverages, OfASlotComeOnceBehindItsUpdateInStepsThatAverage) {
+  const auto said = [](const std::function<void(StepPlan&)>& change) {
+    StepPlan p = with_slots();
+    change(p);
+    return verify(p).message();
+  };
+  EXPECT_EQ(said([](StepPlan&) {}), "");
+  EXPECT_EQ(said([](StepPlan& p) { std::swap(p.actions[5], p.actions[7]); }), "")
+      << "they have no order";
+  EXPECT_EQ(said([](StepPlan& p) { std::rotate(&p.actions[4], &p.actions[6], &p.actions[7]); }),
+            "action 4 (average_state 0-1 slot 0 over dp every 8: a .. b): averages the state of "
+            "parameter 0 (a) before its update");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[7].slot = 0; }),
+            "action 7 (average_state 0-1 slot 0 over dp every 12: a .. b): averages the state of "
+            "parameter 0 (a) a second time");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[5].kind = ActionKind::kAverage; }),
+            "action 6 (average_state 0-1 slot 0 over dp every 8: a .. b): averages the state of "
+            "parameter 0 (a) a second time");
+  EXPECT_EQ(said([](StepPlan& p) {
+              std::swap(p.actions[5], p.actions[6]);
+              p.actions[6].kind = ActionKind::kAverage;
+            }),
+            "action 6 (average 0-1 over dp every 4: a .. b): averages the state of parameter 0 (a) "
+            "a second time");
+  EXPECT_EQ(said([](StepPlan& p) {
+              p.actions[7].range = {1, 1};
+            }),
+            "action 8 (agree every 4): a slot of the optimizer is averaged, but not that of "
+            "parameter 0 (a)");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[7].every = 6; }),
+            "action 8 (agree every 4): comes in other steps than the averages of slot 1 of the "
+            "optimizer, which are for every 6 steps");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[7].slot = -1; }),
+            "action 7 (average_state 0-1 over dp every 12: a .. b): cannot be of slot -1 of the "
+            "optimizer");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[5].slot = 2; }),
+            "action 5 (average_parameters 0-1 slot 2 over dp every 4: a .. b): cannot be of slot 2 "
+            "of the optimizer");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[7].axes.clear(); }),
+            "action 7 (average_state 0-1 slot 1 every 12: a .. b): needs an axis");
+  StepPlan equal = with_slots();
+  equal.parameters = equal.optimizer_state = {Placement::kReplicate};
+  equal.actions.erase(equal.actions.begin() + 5);
+  EXPECT_EQ(verify(equal).message(),
+            "action 5 (average_state 0-1 slot 0 over dp every 8: a .. b): the weights of parameter "
+            "0 (a) are replicate over dp between steps");
+  StepPlan remote = with_slots();
+  remote.parameters = remote.optimizer_state = {Placement::kRemote};
+  EXPECT_FALSE(verify(remote).ok());
+}
+
+TEST(StepAverages, OfASlotMoveItAndStepsAndAStepOnAverageAsOftenAsTheyCome) {
+  const StepPlan p = with_slots();
+  const StepSizes sizes{.averaged_slots = 2};
+  std::vector<std::vector<std::int64_t>> bytes;
+  for (const std::size_t i : {5, 6, 7}) {
+    bytes.emplace_back();
+    for (const Collective& c : collectives_of(p, i, sizes)) bytes.back().push_back(c.bytes());
+  }
+  // the weight of a rank, and of a slot the steps of two parameters; 40 numbers in float32
+  EXPECT_EQ(bytes, (std::vector<std::vector<std::int64_t>>{{8, 160}, {24, 160}, {24, 160}}));
+  const auto all_of_it = [](const std::vector<int>&, const Collective& c) {
+    return Result<std::vector<Traffic>>(std::vector<Traffic>(2, {.between_hosts = c.bytes()}));
+  };
+  const StepCost sent = cost(p, {1, 1}, sizes, all_of_it).take_or_throw();
+  EXPECT_EQ(sent.ranks[1].between_hosts, 168 + 184 + 184) << "where all are due";
+  ASSERT_EQ(sent.mean.size(), 2u);
+  EXPECT_NEAR(24 * sent.mean[1].between_hosts, 6 * 168 + 3 * 184 + 2 * 184, 1e-9);
+  EXPECT_EQ(sent.mean[1].in_host, 0);
 }
 
 /// A worker that pulls in every 4th step and pushes in every 2nd.

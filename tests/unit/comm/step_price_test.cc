@@ -156,6 +156,42 @@ TEST(StepPrice, OfAveragesIsSpreadOverThePeriod) {
   }
 }
 
+// Of three arrays of equal size, one for each period.
+TEST(StepPrice, OfASlotIsSpreadOverItsOwnPeriod) {
+  const plan::ModelShape model = layers({1000, 1000});
+  StepModel links = links_of(1e9);
+  const auto added = [&](std::vector<std::int64_t> periods) {
+    StepInput step =
+        step_of(model, 0.01, Codec::kNone,
+                {.kind = Strategy::Kind::kParameterAveraging, .state_periods = std::move(periods)});
+    step.sizes.averaged_slots = 2;
+    const StepPrice price = price_of(links, step, seconds_of(links, step)).take_or_throw();
+    EXPECT_NEAR(price.alone, 0.01, 1e-9);
+    return price.seconds - price.alone;
+  };
+  const double alike = added({8, 8});
+  EXPECT_NEAR(alike, added({}), 0.01 * alike);
+  EXPECT_NEAR(added({16, 80}), alike / 3 * (1 + 0.5 + 0.1), 0.01 * alike);
+}
+
+TEST(StepPrice, OfTheRanksOfAHostIsThatOfTheirPeriod) {
+  const plan::ModelShape model = layers({1000, 1000});
+  StepModel links("test", plan::Topology::gigabit({2, 2}));
+  const auto added = [&](int period, int local_period) {
+    StepInput step = step_of(model, 0.01, Codec::kNone);
+    step.ranks_per_host = {2, 2};
+    step.plan = parallel::plan_for({.kind = Strategy::Kind::kParameterAveraging,
+                                    .period = period,
+                                    .local_period = local_period},
+                                   model, {.ranks_per_host = {2, 2}})
+                    .take_or_throw();
+    return price_of(links, step, seconds_of(links, step)).take_or_throw().seconds - 0.01;
+  };
+  const double of_all = added(12, 0), of_host = added(12, 1) - of_all;
+  EXPECT_GT(of_host, 0);
+  EXPECT_NEAR(added(12, 4), of_all + of_host / 4, 1e-3 * of_all);
+}
+
 // Fragments that travel while ranks go on are simulated for a whole period.
 TEST(StepPrice, OfFragmentsIsThatOfAPeriod) {
   const plan::ModelShape model = layers({1000, 1000, 1000});

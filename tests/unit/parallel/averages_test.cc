@@ -13,9 +13,11 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/parallel/replicas/choose.h>
+#include <stormo/parallel/replicas/local_averages.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/strategy/strategy.h>
@@ -97,6 +99,123 @@ TEST(ParameterAveraging, RefusesWhatItCannotRewrite) {
             "after one_device+micro_batches2+pipeline2_pipedream: parameter_averaging: steps "
             "overlap, so no step ends with all of its updates; use a schedule whose steps do not, "
             "such as '1f1b'");
+}
+
+TEST(StatePeriods, EachSlotHasAnAverageOfItsOwn) {
+  const auto p = compose(one_device(shape(2)), parameter_averaging(3, 8), state_periods({24, 48}),
+                         outer_update());
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->strategy, "one_device+parameter_averaging+state_periods+outer_update");
+  EXPECT_THAT(
+      all_actions(*p),
+      ::testing::ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "update 0-3",
+                             "average_parameters 0-3 over dp every 8", "outer_update 0-3 every 8",
+                             "average_state 0-3 slot 0 over dp every 24",
+                             "average_state 0-3 slot 1 over dp every 48", "agree every 8"));
+  EXPECT_TRUE(averages_slots(*p));
+  EXPECT_EQ(plan::parse_step_plan(to_text(*p)).take_or_throw(), *p);
+  const Strategy chosen{.kind = Strategy::Kind::kParameterAveraging,
+                        .period = 8,
+                        .outer = {.kind = OuterOptimizer::Kind::kNesterov},
+                        .state_periods = {24, 48}};
+  EXPECT_EQ(plan_for(chosen, shape(2), {.ranks_per_host = {3}}).take_or_throw(), *p);
+}
+
+// Those of a worker's ranks are equal, and are averaged, too.
+TEST(StatePeriods, AreOfAllRanksOfWorkers) {
+  const StepPlan p = plan_for({.kind = Strategy::Kind::kParameterAveraging,
+                               .worker_ranks = 2,
+                               .period = 2,
+                               .state_periods = {4}},
+                              shape(1), {.ranks_per_host = {6}})
+                         .take_or_throw();
+  EXPECT_THAT(all_actions(p),
+              ::testing::IsSupersetOf({"average_parameters 0-1 over dp,worker every 2",
+                                       "average_state 0-1 slot 0 over dp,worker every 4"}));
+}
+
+TEST(StatePeriods, RefuseAllThatIsWrongAtOnce) {
+  const auto refused = [](Strategy s) {
+    s.kind = Strategy::Kind::kParameterAveraging;
+    return check_strategy(s, {.ranks_per_host = {2}}).message();
+  };
+  EXPECT_EQ(refused({.period = 8, .state_periods = {8, 24}}), "");
+  EXPECT_EQ(refused({.period = 8,
+                     .average_state = Strategy::AverageState::kNo,
+                     .state_periods = {12, 4, 16}}),
+            "strategy 'parameter_averaging' averages a slot of the optimizer in some of the steps "
+            "in which it averages parameters: in state_periods give multiples of period 8, up to "
+            "1048576, not 12, 4; has no periods of state that it does not average: leave out "
+            "state_periods, or average_state");
+  EXPECT_EQ(refused({.period = 8,
+                     .outer = {.kind = OuterOptimizer::Kind::kNesterov},
+                     .streaming = {.fragments = 2},
+                     .state_periods = {8}}),
+            "strategy 'parameter_averaging' averages the optimizer's state with all parameters at "
+            "once, as it is: leave out average_state and state_periods, or fragments, delay and "
+            "compression");
+  EXPECT_EQ(
+      compose(one_device(shape(1)), mirrored(2), state_periods({8})).status().message(),
+      "after one_device+mirrored: state_periods: this plan averages no state of the optimizer "
+      "on its ranks; apply it after parameter_averaging with state");
+  EXPECT_EQ(
+      compose(one_device(shape(1)), parameter_averaging(2, 3), state_periods({4})).status().code(),
+      Code::kInvalidArgument);
+}
+
+TEST(LocalAverages, AreOfTheRanksOfAHostAndThenOfAll) {
+  const auto p = compose(one_device(shape(1)), parameter_averaging(6, 8), local_averages(3, 2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 2}, {"host", 3}}}));
+  EXPECT_EQ(p->parameters, (std::vector(2, plan::Placement::kDiverged)));
+  EXPECT_THAT(all_actions(*p),
+              ::testing::ElementsAre("load", "forward 0-0", "loss", "backward 0-0", "update 0-1",
+                                     "average 0-1 over host every 2",
+                                     "average 0-1 over dp,host every 8", "agree every 8"));
+  EXPECT_EQ(plan::parse_step_plan(to_text(*p)).take_or_throw(), *p);
+}
+
+TEST(LocalAverages, AreLeftOutWhereTheyChangeNothing) {
+  const auto actions = [](const std::vector<int>& hosts, int local_period) {
+    const StepPlan p = plan_for({.kind = Strategy::Kind::kParameterAveraging,
+                                 .period = 8,
+                                 .local_period = local_period},
+                                shape(1), {.ranks_per_host = hosts})
+                           .take_or_throw();
+    std::string out;
+    for (const plan::Action& a : p.actions) {
+      if (row_of(a.kind).averages()) out += to_text(a) + "; ";
+    }
+    return out;
+  };
+  EXPECT_EQ(actions({2, 2}, 4),
+            "average 0-1 over host every 4; average 0-1 over dp,host every 8; ");
+  EXPECT_EQ(actions({2, 2}, 8), "average 0-1 over dp every 8; ") << "in the same steps";
+  EXPECT_EQ(actions({1, 1}, 4), "average 0-1 over dp every 8; ") << "a host has one rank";
+  EXPECT_EQ(actions({4}, 4), "average 0-1 over dp every 4; ") << "a host has all ranks";
+}
+
+TEST(LocalAverages, RefuseAllThatIsWrongAtOnce) {
+  const auto refused = [](Strategy s, const std::vector<int>& hosts) {
+    s.kind = Strategy::Kind::kParameterAveraging;
+    return check_strategy(s, {.ranks_per_host = hosts}).message();
+  };
+  EXPECT_EQ(refused({.period = 8, .local_period = 2}, {2, 2}), "");
+  EXPECT_EQ(refused({.period = 8, .local_period = 3, .state_periods = {8}}, {2, 1}),
+            "strategy 'parameter_averaging' averages all ranks in some of the steps in which those "
+            "of a host average: give a local_period that divides period 8, not 3; averages the "
+            "ranks of a host by themselves, as many on each: leave out local_period, or start as "
+            "many on one host as on the others; averages the ranks of a host where each is a "
+            "replica, and takes the averages as they are: leave out local_period, or outer, "
+            "state_periods, worker_ranks, pipeline and tensor");
+  EXPECT_EQ(compose(one_device(shape(1)), mirrored(2), local_averages(2, 1)).status().code(),
+            Code::kBadPlan);
+  EXPECT_EQ(
+      compose(one_device(shape(1)), parameter_averaging(4, 8), local_averages(3, 2))
+          .status()
+          .message(),
+      "after one_device+parameter_averaging: local_averages: 3 ranks of a host, period 2; of 4 "
+      "ranks and an average in every 8 steps give divisors");
 }
 
 TEST(OuterUpdate, FollowsTheAverageOfParameters) {

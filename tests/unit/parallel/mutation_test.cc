@@ -24,10 +24,12 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline/pipeline.h>
 #include <stormo/parallel/replicas/choose.h>
+#include <stormo/parallel/replicas/local_averages.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/parameter_server.h>
 #include <stormo/parallel/sharding/sharded.h>
@@ -109,6 +111,11 @@ std::vector<StepPlan> strategies() {
         parameter_averaging(4, 8, /*state=*/false), gossip({.topology = "torus"})},
        {parameter_averaging(3, 8, /*state=*/false)},
        {parameter_averaging(2, 4), outer_update()},
+       {parameter_averaging(3, 4), state_periods({8, 12})},
+       {parameter_averaging(4, 8), local_averages(2, 2)},
+       {parameter_averaging(6, 8, /*state=*/false), local_averages(3, 1)},
+       {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_averaging(2, 4),
+        state_periods({4}), outer_update()},
        {parameter_averaging(2, 8, /*state=*/false), outer_update(), streaming({.fragments = 3})},
        {parameter_averaging(2, 8, /*state=*/false), outer_update(),
         streaming({.fragments = 2, .delay = 3})},
@@ -200,7 +207,10 @@ TEST(Mutation, NoActionCanBeLeftOutOrDoneTwice) {
       const bool ahead = p.actions[i].asynchronous || row_of(p.actions[i].kind).tracks();
       // without its outer update an average of all is what replicas go on with
       const bool outer = p.actions[i].kind == ActionKind::kOuterUpdate && !is_staggered(p);
-      EXPECT_TRUE(sees_loss || recomputes || mixes || outer)
+      // without averages of its own a slot stays with each rank, and hosts average with all others
+      const bool other =
+          p.actions[i].kind == ActionKind::kAverageState || averages_some(p, p.actions[i]);
+      EXPECT_TRUE(sees_loss || recomputes || mixes || outer || other)
           << p.strategy << " without " << describe(p, i);
       EXPECT_TRUE(sees_second || (mixes && !ahead)) << p.strategy << " twice " << describe(p, i);
       tried += 2;

@@ -24,10 +24,12 @@
 #include <stormo/parallel/replicas/bucket.h>
 #include <stormo/parallel/replicas/choose.h>
 #include <stormo/parallel/replicas/host_shared.h>
+#include <stormo/parallel/replicas/local_averages.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
 #include <stormo/parallel/servers/parameter_server.h>
@@ -114,6 +116,8 @@ std::vector<Example> examples() {
       STORMO_EXAMPLE(micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()),
       STORMO_EXAMPLE(mirrored(2), logical_shards(6)),
       STORMO_EXAMPLE(clip_gradients(), parameter_averaging(3, 8)),
+      STORMO_EXAMPLE(parameter_averaging(4, 8), local_averages(2, 2)),
+      STORMO_EXAMPLE(parameter_averaging(3, 8), state_periods({24, 48})),
       STORMO_EXAMPLE(parameter_averaging(3, 8, false), outer_update()),
       STORMO_EXAMPLE(parameter_averaging(3, 8, false), outer_update(),
                      streaming({.fragments = 2, .delay = 3})),

@@ -164,6 +164,9 @@ class Uses {
       case kAverage:
       case kAverageParameters:
       case kOuterUpdate: return parameters("values of", Use::kChange);
+      case kAverageState:  // those of several slots have no order
+        parameters("slot " + std::to_string(a_.slot) + " of", Use::kChange);
+        return parameters("state of", Use::kAdd);
       case kMix:  // an update waits for one that is asynchronous
         return parameters("values of", a_.asynchronous ? Use::kRead : Use::kChange);
       case kTrack: return gradients(Use::kChange);
@@ -196,6 +199,7 @@ class Uses {
       case kClip: return use("factor", Use::kChange);
       case kUpdate:
         use("factor", Use::kRead);
+        parameters("state of", Use::kChange);
         // where steps overlap, a batch is computed with the values of its load
         if (longest_delay(plan_) == 0) parameters("values of", Use::kChange);
         return gradients(is_remote(plan_) ? Use::kRead : Use::kChange);

@@ -2,6 +2,7 @@
 // be the text of some value.
 #include <gtest/gtest.h>
 #include <stormo/base/rng.h>
+#include <stormo/plan/limits.h>
 #include <stormo/plan/schedule.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/plan/topology.h>
@@ -84,6 +85,7 @@ StepPlan random_step_plan(Rng& rng) {
       a.range.last = a.range.first + below(rng, 100);
     }
     if (row_of(a.kind).micro_batch) a.micro_batch = below(rng, p.micro_batches);
+    if (row_of(a.kind).averages_slot) a.slot = below(rng, kMaxSlots);
     for (const Axis& axis : p.mesh.axes) {
       if (below(rng, 3) == 0) a.axes.push_back(axis.name);
     }

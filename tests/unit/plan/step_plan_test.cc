@@ -164,7 +164,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "share_gradients, "
             "share_parameters, "
             "pull, push, "
-            "average, average_parameters, outer_update, elastic_average, mix, norm, unscale, clip, "
+            "average, average_parameters, average_state, outer_update, elastic_average, mix, norm, "
+            "unscale, clip, "
             "commit, "
             "update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
@@ -178,6 +179,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
               testing::StartsWith("7:40: 'zip' is not a codec; there are none, bfloat16, float16"));
   EXPECT_EQ(message_of(state + "action 0: all_reduce 0-0 over dp codec top_k"),
             "7:45: expected ':'");
+  EXPECT_EQ(message_of(state + "action 0: average_state 0-0 slot 16 over dp"),
+            "7:34: a slot of the optimizer must be in 0..15");
   EXPECT_EQ(message_of(state + "action 0: update 0-0 codec bfloat16"),
             "7:22: unexpected text before the end of the line");
 }
@@ -210,6 +213,7 @@ TEST(StepPlan, HashFollowsEveryField) {
       [](StepPlan& p) { p.actions[2].micro_batch = 0; },
       [](StepPlan& p) { p.actions[1].axes = {"dp"}; },
       [](StepPlan& p) { p.actions[1].asynchronous = false; },
+      [](StepPlan& p) { p.actions[3].slot = 0; },
       [](StepPlan& p) { p.actions[3].codec = Codec::kFloat16; },
       [](StepPlan& p) { p.actions[3].algorithm = "ring_all_reduce"; },
   };

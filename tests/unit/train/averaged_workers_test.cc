@@ -25,6 +25,7 @@ std::vector<Way> all_ways() {
   using Outer = parallel::OuterOptimizer;
   const Outer nesterov{.kind = Outer::Kind::kNesterov};
   return {{"averages", {.kind = kParameterAveraging, .period = 3}},
+          {"state_periods", {.kind = kParameterAveraging, .period = 3, .state_periods = {6}}},
           {"diloco", {.kind = kParameterAveraging, .period = 4, .outer = nesterov}},
           {"streaming",
            {.kind = kParameterAveraging,

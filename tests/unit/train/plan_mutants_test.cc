@@ -90,6 +90,7 @@ std::vector<Action> other_forms(const Action& a) {
   with([](Action& b) { ++b.delay; });
   if (a.delay > 0) with([](Action& b) { --b.delay; });
   if (!a.axes.empty()) with([](Action& b) { b.axes.pop_back(); });
+  if (a.slot >= 0) with([](Action& b) { ++b.slot; });
   return out;
 }
 
@@ -317,7 +318,10 @@ std::vector<Way> others() {
            {4},
            {.kind = Kind::kParameterAveraging, .period = 1, .pipeline = 2},
            {.micro_batches = 2},
-           gpt}};
+           gpt},
+          {"state_periods",
+           {3},
+           {.kind = Kind::kParameterAveraging, .period = 1, .state_periods = {1}}}};
 }
 
 /// Of whole models. One worker of servers has one rank or two.
