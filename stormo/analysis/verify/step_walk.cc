@@ -235,7 +235,7 @@ Status StepWalk::all_is_done() const {
     if ((has_outer_updates_ || p.averaging || p.encoded) && !p.outer_updated) {
       return bad("no outer_update is of ", p.name());
     }
-    if (!is_diverged(plan_) || p.averaged || p.exchanged) continue;
+    if (!is_diverged(plan_) || p.averaged || p.sent || p.exchanged) continue;
     return bad("no action ", has_centre(plan_) ? "exchanges " : "averages ", p.name(),
                ", which diverges");
   }
@@ -247,8 +247,9 @@ Status StepWalk::agree(const Action& a) {
   agreed_ = true;
   // where steps overlap it finishes all batches
   if (plan_.chosen || longest_delay(plan_) > 0 || a.every == std::max(every_, 1)) return {};
-  return bad(every_ > 0 ? "comes in other steps than the averages"
-                        : "has to come in every step, as steps do not overlap");
+  return bad(is_population(plan_) ? "comes in other steps than those in which members meet"
+             : every_ > 0         ? "comes in other steps than the averages"
+                                  : "has to come in every step, as steps do not overlap");
 }
 
 Status StepWalk::finish() const {
