@@ -330,7 +330,7 @@ Status Runner::execute(const Action& action) {
 Status Runner::perform_in_store(const Action& action) {
   const ActionRow& row = row_of(action.kind);
   std::optional<Interval> interval;
-  if (row.scope == plan::Scope::kServers || row.averages()) {
+  if (row.scope == plan::Scope::kServers || row.averages() || row.of_population()) {
     interval.emplace(parts_.lanes, Lane::kCommunication, to_string(action.kind));
   }
   if (row.outer_updates()) interval.emplace(parts_.lanes, Lane::kCompute, to_string(action.kind));
