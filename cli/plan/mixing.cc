@@ -28,7 +28,8 @@ std::vector<MixingFacts> mixing_facts(const plan::StepPlan& p) {
   std::vector<MixingFacts> out;
   std::vector<std::string> known;
   for (const plan::Action& a : p.actions) {
-    if (!row_of(a.kind).mixes() || std::ranges::count(known, a.algorithm) > 0) continue;
+    const plan::ActionRow& row = row_of(a.kind);
+    if (!row.meets_neighbours() || std::ranges::count(known, a.algorithm) > 0) continue;
     known.push_back(a.algorithm);
     const auto ranks = static_cast<int>(p.mesh.group(0, a.axes).size());
     const plan::Mixing mixing = plan::mixing_of(a.algorithm, ranks).take_or_throw();
@@ -39,7 +40,7 @@ std::vector<MixingFacts> mixing_facts(const plan::StepPlan& p) {
     for (Rank r = 0; r < ranks; ++r) {
       f.receivers = std::max(f.receivers, receivers_of(mixing.at(0), r).size());
     }
-    if (ranks <= kMostMixingRanks) f.second_eigenvalue = contraction(mixing);
+    if (ranks <= kMostMixingRanks && row.mixes()) f.second_eigenvalue = contraction(mixing);
   }
   return out;
 }

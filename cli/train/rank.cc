@@ -188,7 +188,7 @@ std::int64_t bytes_made_at_once(const train::Strategy& s, const World& world) {
 Result<train::Task> new_task(const train::Recipe& recipe, const train::Preprocessing& data,
                              const World& world) {
   return train::make_task(
-      recipe, data,
+      train::recipe_of_member(recipe, world.communicator().rank()), data,
       begins_with_others(recipe) ? train::InitialValues::kNow : train::InitialValues::kLater,
       bytes_made_at_once(recipe.train.strategy, world));
 }
@@ -326,12 +326,14 @@ Status begin_trace(const TrainRun& run, comm::Communicator& group, train::Traine
 }
 
 /// Of a new run, in place of the initial ones.
-Status load_other_weights(const TrainRun& run, Prepared& prepared) {
+Status load_other_weights(const TrainRun& run, const World& world, Prepared& prepared) {
   STORMO_ASSIGN_OR_RETURN(
       const std::vector<std::string> lines,
       train::load_initial_weights(run.parsed.recipe, prepared.data.preprocessing,
                                   *prepared.task.module));
-  for (const std::string& line : lines) std::cerr << printable(line) << "\n";
+  for (const std::string& line : lines) {
+    if (begins_run(run, world)) std::cerr << printable(line) << "\n";
+  }
   return {};
 }
 
@@ -346,14 +348,16 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
                                   ? prepare_columns(run, world, options)
                                   : try_prepare(run, world);
   problem = prepared.status();
-  const bool takes_others = begins_run(run, world) && begins_with_others(run.parsed.recipe);
+  const train::Recipe& recipe = run.parsed.recipe;
+  const bool gives_values = begins_run(run, world) || is_population(recipe.train.strategy.kind);
+  const bool takes_others = gives_values && begins_with_others(recipe);
   if (problem.ok() && takes_others) {
     problem = train::check_initial_weights(run.parsed.recipe, *prepared->task.module);
   }
   STORMO_RETURN_IF_ERROR(refuse_together(group, problem));
   auto& [data, task] = *prepared;
   if (begins_run(run, world)) warn_of(run, data);
-  if (takes_others) STORMO_RETURN_IF_ERROR(load_other_weights(run, *prepared));
+  if (takes_others) STORMO_RETURN_IF_ERROR(load_other_weights(run, world, *prepared));
   STORMO_ASSIGN_OR_RETURN(const std::optional<ChosenTraffic> chosen,
                           settle_traffic(run, group, task, *data.train, options));
   options.preprocessing_json = train::to_json(data.preprocessing);

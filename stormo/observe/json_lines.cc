@@ -57,6 +57,14 @@ Json share_json(const std::array<double, kNumLanes>& share) {
   return out;
 }
 
+Json population_json(const PopulationRecord& r) {
+  return {{"best", r.best},
+          {"exchanges", r.exchanges},
+          {"taken", r.taken},
+          {"mean_age", r.mean_age},
+          {"max_age", r.max_age}};
+}
+
 Json averaging_json(const AveragingRecord& r) {
   return {{"averages", r.averages},
           {"mean_distance", r.mean_distance},
@@ -118,6 +126,8 @@ void JsonObserver::on_eval(const EvalRecord& r) {
   if (r.r2) line["r2"] = *r.r2;
   if (r.f1) line["f1"] = *r.f1;
   if (r.auc) line["auc"] = *r.auc;
+  if (!r.member_losses.empty()) line["member_losses"] = r.member_losses;
+  if (r.churn) line["churn"] = *r.churn;
   if (!r.confusion.empty()) {
     line["classes"] = r.classes;
     line["confusion"] = r.confusion;
@@ -182,6 +192,7 @@ void JsonObserver::on_end(const EndRecord& r) {
     line["lost_workers"] = lost_workers_json(r.lost_workers);
   }
   if (r.averaging) line["averaging"] = averaging_json(*r.averaging);
+  if (r.population) line["population"] = population_json(*r.population);
   line["checkpoint"] = text_or_null(r.checkpoint);
   write_line(out_, line);
 }

@@ -143,6 +143,18 @@ std::string lost_workers_text(const std::vector<LostWorkerRecord>& workers) {
 }
 
 /// "125 of parameters, every 8 steps; distance before them: mean 0.12, max 0.31"
+std::string population_text(const PopulationRecord& r) {
+  std::string out = fmt::format("the best is member {}; {} exchanges", r.best, r.exchanges);
+  if (std::ranges::any_of(r.taken, [](std::int64_t n) { return n > 0; })) {
+    out += fmt::format(", in which members took another model {} times", fmt::join(r.taken, ", "));
+  }
+  if (r.max_age > 0) {
+    out += fmt::format("; copies were {:.1f} steps old when they were used, at most {}", r.mean_age,
+                       r.max_age);
+  }
+  return out;
+}
+
 std::string averaging_text(const AveragingRecord& r) {
   return fmt::format(
       "{} of parameters, every {} step{}; distance before them: mean {:.3g}, max {:.3g}",
@@ -219,6 +231,10 @@ void TextObserver::on_eval(const EvalRecord& r) {
   if (r.r2) line += fmt::format(", R2 {:.4f}", *r.r2);
   if (r.f1) line += fmt::format(", mean F1 {:.4f}", *r.f1);
   if (r.auc) line += fmt::format(", AUC {:.4f}", *r.auc);
+  if (!r.member_losses.empty()) {
+    line += fmt::format("; of members {:.4f}", fmt::join(r.member_losses, " "));
+  }
+  if (r.churn) line += fmt::format(", which differ in {} of the samples", percent(*r.churn));
   print_line(line + dim(fmt::format(" ({} samples)", r.samples)));
   if (!r.confusion.empty()) print_lines(confusion_text(r));
 }
@@ -270,6 +286,7 @@ void TextObserver::on_end(const EndRecord& r) {
   if (!r.staleness.empty()) row("staleness", staleness_text(r.staleness));
   if (!r.lost_workers.empty()) row("lost workers", lost_workers_text(r.lost_workers));
   if (r.averaging) row("averages", averaging_text(*r.averaging));
+  if (r.population) row("population", population_text(*r.population));
   row("weights hash", r.weights_hash);
   if (!r.checkpoint.empty()) row("checkpoint", printable_line(r.checkpoint));
   if (!r.no_sample.empty()) row("sample", r.no_sample);

@@ -124,6 +124,10 @@ struct EvalRecord {
   std::optional<double> auc{};  ///< of two classes: area under the ROC curve
   std::vector<std::string> classes{};
   std::vector<std::vector<std::int64_t>> confusion{};  ///< samples by class and predicted class
+  /// Of the members of a population, of the best of which the other numbers are.
+  std::vector<double> member_losses{};
+  /// Of members that classify: the share of samples of which two predict other classes.
+  std::optional<double> churn{};
   std::int64_t samples = 0;
 };
 
@@ -168,6 +172,17 @@ struct AveragingRecord {
   int period = 0;  ///< the last one, in steps
 };
 
+/// Members of a population.
+struct PopulationRecord {
+  std::int64_t exchanges = 0;  ///< tournaments, or exchanges of models
+  /// By member: tournaments of this run in which it took another's model.
+  std::vector<std::int64_t> taken{};
+  /// Of copies of models, on rank 0: steps since they were made, when they were used.
+  double mean_age = 0;
+  std::int64_t max_age = 0;  ///< 0: none was used
+  int best = 0;              ///< the member whose model is the run's
+};
+
 /// Last record of a run that was completed, or interrupted after saving.
 struct EndRecord {
   std::int64_t steps = 0;
@@ -196,6 +211,7 @@ struct EndRecord {
   std::vector<ServerRecord> servers{};           ///< with server processes
   std::vector<LostWorkerRecord> lost_workers{};  ///< likewise; by worker
   std::optional<AveragingRecord> averaging{};    ///< with parameter averaging
+  std::optional<PopulationRecord> population{};  ///< of strategies whose ranks are members of one
   std::string checkpoint{};                      ///< path of the last one, empty when none
   std::string sample{};                          ///< generated text, empty for other models
   std::string no_sample{};                       ///< why there is none of a model that has one

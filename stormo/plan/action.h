@@ -83,6 +83,12 @@ enum class ActionKind : std::uint8_t {
   /// neighbours (plan/mixing). The optimizer's state stays. An asynchronous one sends what it
   /// finds, and its update begins with the means.
   kMix,
+  /// Of parameters and optimizer state that diverged over the ranks of `axes`: each rank judges its
+  /// own and those of its neighbours (plan/mixing), and goes on with the best.
+  kTournament,
+  /// Of parameters that diverged over the ranks of `axes`: each rank keeps copies of those of its
+  /// neighbours (plan/mixing), which say after how many updates they were made.
+  kExchangeModels,
   // factors of the gradients
   kNorm,     ///< their 2-norm, added up over the ranks of `axes`
   kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed
@@ -95,7 +101,7 @@ enum class ActionKind : std::uint8_t {
   /// has to stop.
   kAgree,
 };
-inline constexpr std::size_t kNumActionKinds = 36;  // checked where the rows are
+inline constexpr std::size_t kNumActionKinds = 38;  // checked where the rows are
 
 /// How the ranks of one mesh axis hold a value.
 enum class Placement : std::uint8_t {
@@ -221,6 +227,8 @@ struct ActionRow {
   bool barrier = false;             ///< ranks of a host wait for each other
   bool averages_state = false;      ///< averages the optimizer's state, too
   bool averages_slot = false;       ///< averages a slot of it, and nothing else: see Action::slot
+  bool selects = false;             ///< takes the best values, with the optimizer's state
+  bool copies = false;              ///< keeps copies of values that it gets
   Values needs = {};                ///< before it begins: of its range, or of all if it has none
   Values needs_at_end = {};         ///< before it is over
   Values makes = {};
@@ -248,10 +256,14 @@ struct ActionRow {
   constexpr bool outer_updates() const {
     return is({Value::kParameters, Placement::kReplicate, Placement::kReplicate});
   }
-  /// Whether it takes weighted means with neighbours: of parameters, or of estimates of gradients.
-  constexpr bool mixes() const {
+  /// Whether neighbours send each other parameters, or estimates of gradients.
+  constexpr bool meets_neighbours() const {
     return change && change->to == Placement::kDiverged && change->from != Placement::kRemote;
   }
+  /// Whether it takes weighted means with them.
+  constexpr bool mixes() const { return meets_neighbours() && !of_population(); }
+  /// Whether ranks are members of a population, whose models never become equal.
+  constexpr bool of_population() const { return selects || copies; }
   constexpr bool tracks() const { return mixes() && change->of == Value::kGradients; }
   constexpr bool places(Value of, Placement to) const {
     return change && change->of == of && change->to == to;
@@ -289,8 +301,9 @@ struct Action {
   /// Of a reduction: the form in which gradients travel. Of averages of parameters, before an outer
   /// update: the differences to those with which the period began travel, in this form.
   Codec codec = Codec::kNone;
-  /// Of a reduction: the builder of its schedule, such as "ring_all_reduce"; empty: the one that is
-  /// fastest for its size, ranks and hosts. Of what mixes: the topology, see mixing_of().
+  /// Of a reduction: the builder of its schedule, such as "ring_all_reduce", or "adasum", see
+  /// plan/adasum.h; empty: the one that is fastest for its size, ranks and hosts. Where neighbours
+  /// meet: the topology, see mixing_of().
   std::string algorithm = {};
   bool operator==(const Action&) const = default;
 };

@@ -132,6 +132,10 @@ bool has_backward_parts(const StepPlan& p) {
   return has(p, [](const ActionRow& row) { return row.passes_gradient() && !row.adds_gradients; });
 }
 
+bool is_population(const StepPlan& p) {
+  return has(p, [](const ActionRow& row) { return row.of_population(); });
+}
+
 bool is_diverged(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kDiverged) > 0;
 }

@@ -79,6 +79,8 @@ bool has_backward_parts(const StepPlan& p);
 /// Whether the ranks' parameters differ between steps: then they are averaged now and then, or
 /// exchange with a centre.
 bool is_diverged(const StepPlan& p);
+/// Whether ranks are members of a population, whose models never become equal.
+bool is_population(const StepPlan& p);
 /// Whether actions for one of every n steps come in different ones.
 bool is_staggered(const StepPlan& p);
 /// Whether slots of the optimizer's state are averaged by themselves, in some of the steps that

@@ -332,7 +332,8 @@ Action read_action(TextReader& in, const StepPlan& plan) {
     }
   }
   if (row.reduces && in.accept("by")) a.algorithm = in.word("an algorithm");
-  if (row.mixes() && in.accept("by")) a.algorithm = in.word("a topology", kMaxTopologyBytes);
+  if (row.meets_neighbours() && in.accept("by"))
+    a.algorithm = in.word("a topology", kMaxTopologyBytes);
   if (in.accept("every")) a.every = in.small_integer("a number of steps", 1, kMaxPeriod);
   if (row.staggered && in.accept("offset")) {
     a.offset = in.small_integer("a number of steps below those of its period", 1, kMaxPeriod - 1);

@@ -89,6 +89,13 @@ struct AveragingOptions {
   bool adapts() const { return max_distance > 0 || period_seconds > 0; }
 };
 
+/// For Strategy::Kind::kCodistillation.
+struct DistillationOptions {
+  double weight = 1;         ///< of the cross entropy with what others predict, in the loss
+  double temperature = 1;    ///< by which all logits are divided for it
+  std::int64_t burn_in = 0;  ///< first steps, without it
+};
+
 /// For Strategy::Kind::kElasticAveraging.
 struct ElasticOptions {
   /// Share of the distance by which a worker's values and the centre move in an exchange, at most
@@ -120,6 +127,7 @@ struct TrainerOptions {
   GradientOptions gradients;
   ServerOptions servers;
   AveragingOptions averaging;
+  DistillationOptions distillation;
   ElasticOptions elastic;
   /// For elastic training (docs/elastic.md): see parallel::commit_before_update().
   bool commits = false;

@@ -12,6 +12,7 @@
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/logical_shards.h>
+#include <stormo/plan/mixing/mixing.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -90,6 +91,24 @@ class MemoryWalk {
       }
     }
     averages_under_way();
+    copies_of_neighbours();
+  }
+  /// Of a member of a population: the most that one of them has.
+  void copies_of_neighbours() {
+    for (const Action& a : plan_.actions) {
+      if (!row_of(a.kind).copies) continue;
+      const auto members = static_cast<int>(plan_.mesh.group(0, a.axes).size());
+      const plan::Mixing mixing = plan::mixing_of(a.algorithm, members).take_or_throw();
+      std::size_t most = 0;
+      for (Rank r = 0; r < members; ++r) {
+        most = std::max(most, senders_to(mixing.at(0), r).size());
+      }
+      for (const plan::FlatGroup& group : groups(a.range)) {
+        if (!group.trainable) continue;
+        now_.parameters +=
+            static_cast<std::int64_t>(most) * elements(group) * bytes_of(group.dtype);
+      }
+    }
   }
   /// Those of the largest range that travel while steps go on, and what codecs keep for all.
   void averages_under_way() {

@@ -212,7 +212,7 @@ class TimeWalk {
 
   Status send(const Action& a, const Crossing& c) {
     const plan::ActionRow& row = row_of(a.kind);
-    row.moves() ? move(a, c) : row.mixes() ? mix(a, c) : exchange(c);
+    row.moves() ? move(a, c) : row.meets_neighbours() ? meet_neighbours(a, c) : exchange(c);
     return {};
   }
   double seconds_of(const Crossing::Message& m) const {
@@ -237,7 +237,7 @@ class TimeWalk {
     }
   }
   /// A rank sends one message after the other, and waits for its neighbours only.
-  void mix(const Action& a, const Crossing& c) {
+  void meet_neighbours(const Action& a, const Crossing& c) {
     std::vector<double> done(ranks_.size());
     for (const std::size_t r : concerned_) {
       ranks_[r].communication = std::max(ranks_[r].compute, ranks_[r].communication);

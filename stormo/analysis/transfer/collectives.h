@@ -18,7 +18,8 @@ struct StepSizes {
   /// float64 numbers that kAgree adds up, without the one that averages bring; 0: there is no run,
   /// and nothing is agreed.
   std::int64_t agreed_numbers = 0;
-  /// Numbers of the optimizer that kAverage averages, for each element of the parameters.
+  /// Numbers of the optimizer that kAverage averages, and kTournament sends, for each element of
+  /// the parameters.
   int averaged_slots = 0;
   /// By segment: bytes of its output for one micro-batch, of all positions, which is what stages of
   /// a pipeline move. Empty: unknown, taken as 0.

@@ -94,7 +94,7 @@ class Finder {
 
   /// A placement says by which collective it comes from another.
   void change(const plan::Change& c) {
-    if (row_.mixes()) return mix();
+    if (row_.meets_neighbours()) return meet_neighbours();
     if (c.of == Value::kGradients) {
       switch (c.to) {
         case Placement::kReplicate: return was_scattered() ? reduce_parts() : average_gradients();
@@ -246,10 +246,16 @@ class Finder {
     }
   }
 
-  void mix() {
-    for (const auto& [dtype, count] : arrays()) {
+  // With the optimizer's state the steps of each parameter come first, of copies the updates.
+  void meet_neighbours() {
+    const auto send = [this](std::int64_t count, DType dtype) {
       Collective* const sent = add(count, dtype, a_.axes, GoalKind::kAllToAll);
       if (sent != nullptr) sent->of_neighbours = true;
+    };
+    if (row_.selects) send(trainable_in(a_.range), DType::kFloat64);
+    if (row_.copies) send(1, DType::kInt64);
+    for (int i = 0; i <= (row_.selects ? sizes_.averaged_slots : 0); ++i) {
+      for (const auto& [dtype, count] : arrays()) send(count, dtype);
     }
   }
 

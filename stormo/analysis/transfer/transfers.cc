@@ -33,7 +33,7 @@ Crossing move_of(const plan::StepPlan& plan, const Action& a, const StepSizes& s
 }
 
 /// From each rank to those of its group that mix its values with theirs, in the first round.
-Crossing mix_of(const plan::StepPlan& plan, std::size_t action) {
+Crossing of_neighbours(const plan::StepPlan& plan, std::size_t action, const StepSizes& sizes) {
   const Action& a = plan.actions[action];
   Crossing out{.axis = a.axes.front()};
   const int ranks = ranks_over(plan.mesh, a.axes);
@@ -44,7 +44,8 @@ Crossing mix_of(const plan::StepPlan& plan, std::size_t action) {
     const auto [known, is_new] = bytes_of.try_emplace({plan::stage_of(plan.mesh, r), slice.index});
     if (is_new) {
       const plan::ModelShape model = model_of(plan.model, known->first.first, slice);
-      for (const Collective& c : requests_of(plan, {model}, action, {})) known->second += c.bytes();
+      for (const Collective& c : requests_of(plan, {model}, action, sizes))
+        known->second += c.bytes();
     }
     const std::vector<Rank> group = plan.mesh.group(r, out.axis);
     const auto at = static_cast<Rank>(std::ranges::find(group, r) - group.begin());
@@ -74,9 +75,9 @@ std::vector<Transfer> transfers_of(const plan::StepPlan& plan, std::size_t actio
     out.emplace_back(exchange_of(a, bytes));
   }
   if (row_of(a.kind).moves()) out.emplace_back(move_of(plan, a, sizes));
-  if (row_of(a.kind).mixes()) {
-    if (Crossing mixed = mix_of(plan, action); !mixed.messages.empty())
-      out.emplace_back(std::move(mixed));
+  if (row_of(a.kind).meets_neighbours()) {
+    if (Crossing sent = of_neighbours(plan, action, sizes); !sent.messages.empty())
+      out.emplace_back(std::move(sent));
   }
   for (Crossing& c : crossings_of(plan, a, sizes)) out.emplace_back(std::move(c));
   for (Collective& c : collectives_of(plan, action, sizes)) out.emplace_back(std::move(c));

@@ -240,7 +240,7 @@ Status StepWalk::all_is_done() const {
     if ((slots_ & ~p.averaged_slots) != 0) {
       return bad("a slot of the optimizer is averaged, but not that of ", p.name());
     }
-    if (!is_diverged(plan_) || p.averaged || p.exchanged) continue;
+    if (!is_diverged(plan_) || p.averaged || p.sent || p.exchanged) continue;
     return bad("no action ", has_centre(plan_) ? "exchanges " : "averages ", p.name(),
                ", which diverges");
   }
@@ -262,8 +262,9 @@ Status StepWalk::agree(const Action& a) {
   }
   // where steps overlap it finishes all batches
   if (plan_.chosen || longest_delay(plan_) > 0 || a.every == std::max(every_, 1)) return {};
-  return bad(every_ > 0 ? "comes in other steps than the averages"
-                        : "has to come in every step, as steps do not overlap");
+  return bad(is_population(plan_) ? "comes in other steps than those in which members meet"
+             : every_ > 0         ? "comes in other steps than the averages"
+                                  : "has to come in every step, as steps do not overlap");
 }
 
 Status StepWalk::finish() const {

@@ -47,6 +47,7 @@ class StepWalk {
     bool mixing = false;     // on its way, to the update
     bool tracked = false;    // its gradients are an estimate of their mean
     bool outer_updated = false;
+    bool sent = false;  // to other members of a population
     bool exchanged = false;
     bool copy_updated = false;         // a worker's, of what is on servers
     std::uint32_t averaged_slots = 0;  // of the optimizer, by bit
@@ -101,6 +102,7 @@ class StepWalk {
   Status average_slot(const plan::Action& a);
   Status average_some(const plan::Action& a);
   Status mix(const plan::Action& a, Parameter& p) const;
+  static Status meet(Parameter& p);
   Status track(const plan::Action& a);
   Status outer_update(const plan::Action& a);
   Status add_gradient(Parameter& p);

@@ -224,14 +224,16 @@ Status StepWalk::pull(const Action& a) {
 }
 
 /// Values that differ between ranks, or on workers of servers: averages on the ranks or on servers,
-/// means with neighbours, or moves towards a centre on servers.
+/// means with neighbours, what members of a population send, or moves towards a centre on servers.
 Status StepWalk::change_diverged(const Action& a) {
   const Placement to = row_of(a.kind).change->to;
   const bool averages = to == Placement::kReplicate, exchanges = to == Placement::kRemote;
   if (averages_some(plan_, a)) return average_some(a);
-  if (!remote_ && (averages || exchanges)) {
+  const bool meets = row_of(a.kind).of_population();
+  if (!remote_ && (averages || exchanges || meets)) {
     if (every_ != 0 && a.every != every_) {
       return bad(exchanges ? "comes in other steps than exchanges before"
+                 : meets   ? "comes in other steps than what members have sent before"
                            : "averages in other steps than those before");
     }
     every_ = a.every;
@@ -245,7 +247,8 @@ Status StepWalk::change_diverged(const Action& a) {
       }
       return std::exchange(p.exchanged, true) ? bad("exchanges a second time") : Status();
     }
-    if (!averages) return mix(a, p);
+    if (!averages) return meets ? meet(p) : mix(a, p);
+    if (p.sent) return bad("averages ", p.name(), ", which members of a population have");
     if (!(remote_ ? p.copy_updated : p.updated)) {
       return bad("averages ", p.name(), " before its update");
     }
@@ -312,6 +315,13 @@ Status StepWalk::mix(const Action& a, Parameter& p) const {
   if (p.updated) return bad("is asynchronous, and no update of ", p.name(), " waits for it");
   return std::exchange(p.mixing, true) ? bad("mixes ", p.name(), ", which is being mixed already")
                                        : Status();
+}
+
+/// Members of a population keep values of their own: there are no averages.
+Status StepWalk::meet(Parameter& p) {
+  if (p.averaged) return bad("sends ", p.name(), ", which is averaged already");
+  if (!p.updated) return bad("sends ", p.name(), " before its update");
+  return std::exchange(p.sent, true) ? bad("sends ", p.name(), " a second time") : Status();
 }
 
 /// Of averages, once. Those that are asynchronous are taken in a later step, before the next ones.

@@ -275,6 +275,8 @@ bool has_servers(Strategy::Kind kind) {
   return row_of(kind).servers != StrategyRow::Servers::kNone;
 }
 
+bool is_population(Strategy::Kind kind) { return row_of(kind).is_population; }
+
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out;

@@ -25,7 +25,9 @@ struct Strategy {
     kParameterServer,     ///< parameters and optimizer state on servers, of which ranks are workers
     kParameterAveraging,  ///< each rank trains by itself, and parameters are averaged now and then
     kGossip,              ///< each rank trains by itself, and mixes parameters with neighbours
-    kElasticAveraging,    ///< each rank trains by itself, and is drawn to a centre on servers
+    kTournament,      ///< each rank trains by itself, and takes a neighbour's model if it is better
+    kCodistillation,  ///< each rank trains by itself, also to predict what others predict
+    kElasticAveraging,  ///< each rank trains by itself, and is drawn to a centre on servers
     kVertical,  ///< each rank has some columns of the samples, and its part of the first layer
     kAuto,      ///< the fastest synchronous one; the Trainer chooses it, see candidates()
   } kind = Kind::kDdp;
@@ -41,8 +43,8 @@ struct Strategy {
   ExchangePeriods exchange_periods = {};  ///< kParameterServer: how often workers pull and push
   /// kParameterServer, kParameterAveraging: neighbouring ranks that are one worker
   int worker_ranks = 1;
-  /// kParameterAveraging, kGossip, kElasticAveraging, servers that average: steps from one to the
-  /// next; of kGossip from one average of all ranks.
+  /// kParameterAveraging, kGossip, kTournament, kCodistillation, kElasticAveraging, servers that
+  /// average: steps from one to the next; of kGossip from one average of all ranks.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;
   OuterOptimizer outer = {};  ///< kParameterAveraging: what follows an average
@@ -54,7 +56,7 @@ struct Strategy {
   /// The same: steps from one average of a slot of the optimizer to the next, by slot, see
   /// state_periods(); empty: as averages of the parameters.
   std::vector<std::int64_t> state_periods = {};
-  std::string topology = "ring";   ///< kGossip: see plan::mixing_of()
+  std::string topology = "ring";   ///< kGossip and populations: see plan::mixing_of()
   bool gradient_tracking = false;  ///< kGossip: replicas estimate the mean of all gradients
   /// kDdp, mirrored kinds, kFsdp, kParameterAveraging, kGossip: stages of each replica;
   /// kParameterServer: those of each worker.
@@ -102,6 +104,9 @@ inline bool averages_state(const Strategy& s) {
 
 /// Whether parameters, or a centre, are on servers.
 bool has_servers(Strategy::Kind kind);
+
+/// Whether ranks have models of their own from the beginning, which never become equal.
+bool is_population(Strategy::Kind kind);
 
 /// Names as in recipes, in the order of the enumerators.
 const std::vector<std::string>& strategy_names();

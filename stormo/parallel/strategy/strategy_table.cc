@@ -16,6 +16,7 @@
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/population.h>
 #include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/replicas/worker_ranks.h>
@@ -84,6 +85,16 @@ void average(Passes& passes, const Strategy& s, const Job& job, int copies) {
 void mix_with_neighbours(Passes& passes, const Strategy& s, const Job&, int copies) {
   passes.push_back(parameter_averaging(copies, s.period, /*state=*/false));
   passes.push_back(gossip({.topology = s.topology, .tracks_gradients = s.gradient_tracking}));
+}
+
+void play_tournaments(Passes& passes, const Strategy& s, const Job&, int copies) {
+  passes.push_back(parameter_averaging(copies, s.period));
+  passes.push_back(tournament(s.topology));
+}
+
+void learn_from_others(Passes& passes, const Strategy& s, const Job&, int copies) {
+  passes.push_back(parameter_averaging(copies, s.period));
+  passes.push_back(codistillation(s.topology));
 }
 
 void draw_to_centre(Passes& passes, const Strategy& s, const Job&, int copies) {
@@ -208,6 +219,11 @@ Status check_gossip(const Strategy& s, const Job& job) {
   return require.wrong().empty() ? Status() : refuse(s, require.wrong());
 }
 
+Status check_population(const Strategy& s, const Job& job) {
+  const Status known = plan::mixing_of(s.topology, job.ranks()).status();
+  return known.ok() ? Status() : refuse(s, "has members that meet by " + known.message());
+}
+
 Status any_cut(const Strategy&, const Job&) { return {}; }
 
 /// Several ranks, on each host where shards stay inside of hosts, have the same to shard.
@@ -295,6 +311,19 @@ StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, D
           .distribute = how};
 }
 
+/// Every rank is a member.
+StrategyRow population(Kind kind, std::string_view name, std::string keys, Distribute how) {
+  return {.kind = kind,
+          .name = name,
+          .ranks = "on any hosts",
+          .keys = std::move(keys),
+          .trains_as_one = false,
+          .is_population = true,
+          .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
+          .check = check_population,
+          .distribute = how};
+}
+
 /// One model, on every rank or sharded over ranks.
 std::vector<StrategyRow> rows_of_one_model() {
   StrategyRow mirrored = replicas(Kind::kMirrored, "mirrored", "on one host", replicate);
@@ -332,8 +361,8 @@ std::vector<StrategyRow> rows_of_one_model() {
   };
 }
 
-/// Workers with models of their own, and parts of a model.
-std::vector<StrategyRow> other_rows() {
+/// Workers with models of their own.
+std::vector<StrategyRow> rows_of_workers() {
   using Servers = StrategyRow::Servers;
   return {
       {.kind = Kind::kParameterServer,
@@ -366,6 +395,9 @@ std::vector<StrategyRow> other_rows() {
        .check = check_gossip,
        .check_cut = check_averaged_parts,
        .distribute = mix_with_neighbours},
+      population(Kind::kTournament, "tournament", "period topology", play_tournaments),
+      population(Kind::kCodistillation, "codistillation",
+                 "period topology distillation temperature burn_in", learn_from_others),
       {.kind = Kind::kElasticAveraging,
        .name = "elastic_averaging",
        .ranks = "as `parameter_server`",
@@ -375,6 +407,12 @@ std::vector<StrategyRow> other_rows() {
        .servers = Servers::kCentre,
        .other_parameters = "has parameters on every rank; leave out parameters, or use 'ddp'",
        .distribute = draw_to_centre},
+  };
+}
+
+/// Parts of a model, and what chooses.
+std::vector<StrategyRow> other_rows() {
+  return {
       {.kind = Kind::kVertical,
        .name = "vertical",
        .ranks = "on any hosts",
@@ -408,7 +446,9 @@ bool StrategyRow::has_key(std::string_view key) const {
 std::span<const StrategyRow> strategy_rows() {
   static const std::vector<StrategyRow> rows = [] {
     std::vector<StrategyRow> all = rows_of_one_model();
-    std::ranges::move(other_rows(), std::back_inserter(all));
+    for (const auto some : {rows_of_workers, other_rows}) {
+      std::ranges::move(some(), std::back_inserter(all));
+    }
     for (StrategyRow& row : all) {
       if (row.check_cut != nullptr) row.keys += kKeysOfCuts;
       if (row.cuts_images) row.keys += " spatial";

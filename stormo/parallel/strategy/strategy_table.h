@@ -25,12 +25,13 @@ struct Job {
 /// One strategy: what others have to know of it. Checks, recipes, search and documents read this.
 struct StrategyRow {
   Strategy::Kind kind;
-  std::string_view name;      ///< in recipes
-  std::string_view ranks;     ///< on which it runs, as docs/recipes.md says
-  std::string keys = {};      ///< of recipes that others lack; a space between them
-  bool trains_as_one = true;  ///< each step trains as one process would; else each rank by itself
-  bool all_reduces = false;   ///< whole gradients: in buckets, by a reducer
-  bool one_host = false;      ///< it refuses several
+  std::string_view name;       ///< in recipes
+  std::string_view ranks;      ///< on which it runs, as docs/recipes.md says
+  std::string keys = {};       ///< of recipes that others lack; a space between them
+  bool trains_as_one = true;   ///< each step trains as one process would; else each rank by itself
+  bool all_reduces = false;    ///< whole gradients: in buckets, by a reducer
+  bool one_host = false;       ///< it refuses several
+  bool is_population = false;  ///< ranks have models of their own from the beginning
   enum class Servers { kNone, kCentre, kParameters } servers = Servers::kNone;
   /// Which choices of Strategy::Parameters it has besides kAuto, and what it says to others.
   std::vector<Strategy::Parameters> parameters = {};

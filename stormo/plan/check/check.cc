@@ -187,13 +187,14 @@ Status check_types(const StepPlan& p, const Action& a) {
   return {};
 }
 
-/// The topology of what mixes.
+/// The topology by which neighbours meet.
 Status check_mixing(const StepPlan& p, const Action& a) {
   if (a.codec != Codec::kNone) return bad("sends values as they are, and has no codec");
   if (a.axes.size() != 1 || p.mesh.find(a.axes.front()) < 0) return {};  // see check_axes()
   const int ranks = p.mesh.axes[at(p.mesh.find(a.axes.front()))].size;
   const Status known = mixing_of(a.algorithm, ranks).status();
-  return known.ok() ? Status() : bad("mixes by ", known.message());
+  return known.ok() ? Status()
+                    : bad(row_of(a.kind).mixes() ? "mixes" : "meets", " by ", known.message());
 }
 
 /// Factors are of whole matrices, and some must be worth it.
@@ -220,7 +221,7 @@ Status check_factors(const StepPlan& p, const Action& a) {
 }
 
 Status check_codec(const StepPlan& p, const Action& a) {
-  if (row_of(a.kind).mixes()) return check_mixing(p, a);
+  if (row_of(a.kind).meets_neighbours()) return check_mixing(p, a);
   const ActionRow& row = row_of(a.kind);
   if ((!row.has_codec() && a.codec != Codec::kNone) || (!row.reduces && !a.algorithm.empty())) {
     return bad("adds up no gradients, and has neither codec nor algorithm");

@@ -132,11 +132,11 @@ RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
       options_(options),
       sampler_(sampler) {}
 
-Status RunState::start(bool parts) {
+Status RunState::start(Values values) {
   Tensors tensors = named_state(module_);
   STORMO_RETURN_IF_ERROR(check_same_tensors(world_, tensors));
   if (!options_.checkpoint.directory.empty()) STORMO_RETURN_IF_ERROR(check_names(tensors));
-  if (parts) {
+  if (values == Values::kLater) {
     for (const auto& p : module_.named_parameters()) tensors.erase(p.key());
   }
   Result<std::string> from = std::string();  // what rank 0 goes on from
@@ -150,6 +150,11 @@ Status RunState::start(bool parts) {
     return from.status();
   }
   resumed_from_ = *from;
+  if (values == Values::kOwn && !options_.resume) {
+    for (const auto& p : module_.named_parameters()) {
+      if (p.value().requires_grad()) tensors.erase(p.key());
+    }
+  }
   STORMO_RETURN_IF_ERROR(broadcast_values(world_, tensors));
   if (!options_.resume) return {};
   auto& [sharding, layout] = saved_order_;

@@ -44,9 +44,13 @@ class RunState {
   /// Gives every rank the weights of rank 0 or, with options.resume, the weights and progress of
   /// the newest checkpoint; the sampler then ends its epoch as it was begun. Without
   /// options.resume, a directory that has checkpoints is refused, unless options.overwrite. A
-  /// directory into which another run writes is always refused. `parts`: parameters get no values
-  /// here; materialize_segment() brings them. A collective.
-  Status start(bool parts = false);
+  /// directory into which another run writes is always refused. A collective.
+  enum class Values : std::uint8_t {
+    kEqual,  ///< as said
+    kLater,  ///< parameters get no values here; materialize_segment() brings them
+    kOwn,    ///< of a new run: those that are trained stay as each rank has them
+  };
+  Status start(Values values = Values::kEqual);
   /// Gives the parameters of a segment the values that start() would have given them; see
   /// MaterializeSegment. `chain` is the module.
   void materialize_segment(model::Chain& chain, std::size_t segment);

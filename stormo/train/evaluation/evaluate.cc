@@ -66,9 +66,9 @@ struct Sums {
   }
 };
 
-data::Batch load(const EvalSplit& split, std::int64_t number) {
-  const std::int64_t first = number * split.batch, left = split.dataset->size() - first;
-  std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(split.batch, left)));
+/// The batch that begins with sample `first`, of samples up to `end`.
+data::Batch load(const EvalSplit& split, std::int64_t first, std::int64_t end) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(split.batch, end - first)));
   std::iota(indices.begin(), indices.end(), first);
   return split.dataset->get(indices, 0);
 }
@@ -127,7 +127,7 @@ Result<Sums> sum_batches(comm::Communicator& world, const Task& task, const Eval
     const std::int64_t end = std::min(count, first + at_once * ranks);
     std::vector<data::Batch> batches;
     for (std::int64_t i = first + rank; i < end; i += ranks) {
-      batches.push_back(load(split, i).to(device));
+      batches.push_back(load(split, i * split.batch, split.dataset->size()).to(device));
     }
     STORMO_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> outputs,
                             outputs_of(world, task, batches, parts.segments));
@@ -158,6 +158,24 @@ Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const E
     result.r2 = sums.r2();
   }
   return result;
+}
+
+OwnEvaluation evaluate_own(const Task& task, const EvalSplit& split, std::int64_t first,
+                           std::int64_t last) {
+  const torch::NoGradGuard no_grad;
+  const EvaluationMode mode(*task.module);
+  const torch::Device device = device_of(*task.module);
+  Sums sums;
+  std::vector<torch::Tensor> predicted;
+  for (std::int64_t i = first; i < last; i += split.batch) {
+    const data::Batch batch = load(split, i, last).to(device);
+    const torch::Tensor output = task.forward(batch.input);
+    add(task, batch, output, sums);
+    const bool has_classes = batch.target.scalar_type() == torch::kInt64;
+    if (has_classes) predicted.push_back(output.argmax(-1).flatten().cpu());
+  }
+  return {.loss = sums.loss / sums.samples,
+          .predicted = predicted.empty() ? torch::Tensor() : at::cat(predicted)};
 }
 
 }  // namespace stormo::train

@@ -4,6 +4,8 @@
 #include <functional>
 #include <optional>
 
+#include <torch/types.h>
+
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/train/evaluation/segment_parts.h>
@@ -41,5 +43,14 @@ struct EvaluatedParts {
 /// segments are made whole less often: see SegmentParts::batches_at_once().
 Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const EvalSplit& split,
                             const EvaluatedParts& parts = {});
+
+/// Of the model that this rank has.
+struct OwnEvaluation {
+  double loss = 0;          ///< mean over all samples
+  torch::Tensor predicted;  ///< int64: the likeliest classes; undefined where targets are none
+};
+/// Not a collective: samples [first, last) of `split`, at least one, as evaluate() computes them.
+OwnEvaluation evaluate_own(const Task& task, const EvalSplit& split, std::int64_t first,
+                           std::int64_t last);
 
 }  // namespace stormo::train

@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include <stormo/train/population/population_store.h>
+
 namespace stormo::train {
 
 // Who looks at the test part while a run goes on chooses by it: it is for the end only.
@@ -30,13 +32,19 @@ Status RunEvaluation::evaluate_all(bool at_end) {
     if (split.name == "validation") run_.end.val_loss = result->loss;
     if (split.name == "test") run_.end.test_accuracy = result->accuracy;
     if (split.name == "validation") validation = *result;
-    run_.observer().on_eval({.split = split.name,
-                             .step = run_.state.step,
-                             .loss = result->loss,
-                             .accuracy = result->accuracy,
-                             .mae = result->mae,
-                             .r2 = result->r2,
-                             .samples = result->samples});
+    observe::EvalRecord record{.split = split.name,
+                               .step = run_.state.step,
+                               .loss = result->loss,
+                               .accuracy = result->accuracy,
+                               .mae = result->mae,
+                               .r2 = result->r2,
+                               .samples = result->samples};
+    const PopulationStore* const population = model_.store().population();
+    if (population != nullptr && split.name == "validation") {  // by which they were judged
+      record.member_losses = population->losses();
+      record.churn = population->churn();
+    }
+    run_.observer().on_eval(record);
   }
   const bool judged = validation && run_.options.checkpoint.best != "none";
   return judged ? judge(*validation) : Status();

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <stormo/train/agreement/replica_check.h>
+#include <stormo/train/loop/population_report.h>
+#include <stormo/train/population/distillation.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>
 
@@ -21,20 +23,23 @@ Status RunModel::make_parameters() {
   const plan::StepPlan& plan = run_.setup.plan;
   const std::shared_ptr<model::Chain> in_parts = chain_in_parts(module, plan);
   const auto chain = std::dynamic_pointer_cast<model::Chain>(module);
+  const bool own = is_population(plan);
   std::int64_t lacks = chain != nullptr && chain->lacks_values() ? 1 : 0;
   if (in_parts != nullptr) {
     STORMO_RETURN_IF_ERROR(
         run_.world.all_reduce(std::span<std::int64_t>(&lacks, 1), comm::ReduceOp::kMax));
     made_in_parts_ = lacks > 0;
   } else if (lacks > 0) {
-    // others get them from rank 0
+    // others get them from rank 0, but for members of a population
     for (std::size_t s = 0; s < chain->segments().size(); ++s) {
       if (!chain->lacks_values(s)) continue;
-      const bool makes = run_.world.rank() == 0 && !run_.options.resume;
+      const bool makes = (run_.world.rank() == 0 || own) && !run_.options.resume;
       makes ? chain->make_values(s) : chain->give_memory(s);
     }
   }
-  STORMO_RETURN_IF_ERROR(run_.state.start(in_parts != nullptr));
+  STORMO_RETURN_IF_ERROR(run_.state.start(own                   ? RunState::Values::kOwn
+                                          : in_parts != nullptr ? RunState::Values::kLater
+                                                                : RunState::Values::kEqual));
   groups_ = std::make_unique<AxisGroups>(run_.world, plan);
   groups_->set_sink(&run_.lanes);
   MaterializeSegment bring;
@@ -43,12 +48,13 @@ Status RunModel::make_parameters() {
   }
   store_ = make_store(plan, *groups_, module, run_.options, run_.setup.facts, bring);
   store_->set_sink(&run_.lanes);
+  if (store_->population() != nullptr) store_->population()->set_judge(judge_of(run_.setup));
   if (in_parts != nullptr) parts_.emplace(*in_parts, *store_);
   if (run_.setup.task.autocast == torch::kHalf) {
     scaler_ = std::make_unique<GradScaler>(run_.world, run_.options.loss_scale);
   }
   STORMO_RETURN_IF_ERROR(run_.state.attach(*store_, scaler_.get()));
-  return keeps_residuals(plan) ? run_.state.load_residuals().within("resume") : Status();
+  return keeps_residuals(plan) || own ? run_.state.load_residuals().within("resume") : Status();
 }
 
 void RunModel::go_on(std::unique_ptr<Optimizer>& kept) {
@@ -78,6 +84,14 @@ Status RunModel::make_runner(RunnerParts parts) {
   STORMO_ASSIGN_OR_RETURN(runner_,
                           Runner::create(run_.setup.plan, run_.mesh_rank(), std::move(parts)));
   return {};
+}
+
+Task RunModel::task_of_steps() const {
+  const Task& task = run_.setup.task;
+  const bool learns = run_.options.strategy.kind == Strategy::Kind::kCodistillation;
+  PopulationStore* const population = store_->population();
+  return learns && population != nullptr ? distilled(task, *population, run_.options.distillation)
+                                         : task;
 }
 
 void RunModel::pass_no_events() {

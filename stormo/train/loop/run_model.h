@@ -39,6 +39,8 @@ class RunModel {
   Runner& runner() { return *runner_; }
   /// Null: each rank evaluates the whole model.
   SegmentParts* parts() { return parts_ ? &*parts_ : nullptr; }
+  /// What steps compute, which may be more than what is evaluated; with a store.
+  Task task_of_steps() const;
   /// Whether no rank has ever had the whole.
   bool was_made_in_parts() const { return made_in_parts_; }
   void pass_no_events();

@@ -24,6 +24,7 @@ class TensorParallelGroup;
 namespace stormo::train {
 
 class AxisGroups;
+class PopulationStore;
 class StageLink;
 
 /// A range of a model's list of parameters.
@@ -149,7 +150,7 @@ struct ModelCut {
 /// Where ranks get parts of a model, a store can be made of a module without values:
 /// MaterializeSegment brings those of one segment at a time, of which the rank keeps its part.
 /// After every step the values are equal on all ranks; where parameters diverge, after every
-/// kAverage; with a centre, while gather() shows it.
+/// kAverage; with a centre, or the best member of a population, while gather() shows it.
 class ParameterStore : public HeldState {
  public:
   /// Sets the function that is called for each action when it is done. Not a collective.
@@ -192,6 +193,8 @@ class ParameterStore : public HeldState {
   // Not collectives.
   /// Null without servers of the parameters.
   ServedWorker* served() const { return served_; }
+  /// Null where ranks are no members of a population.
+  PopulationStore* population() const { return population_; }
   const ModelCut& cut() const { return cut_; }
   /// Where parameters diverge: this rank's part of the sum over replicas of |w_r - mean w|^2,
   /// before the last kAverage.
@@ -201,6 +204,7 @@ class ParameterStore : public HeldState {
   explicit ParameterStore(bool whole = true, bool always_readable = true)
       : HeldState(whole, always_readable) {}
   void set_served(ServedWorker* served) { served_ = served; }
+  void set_population(PopulationStore* population) { population_ = population; }
   void set_cut(const ModelCut& cut) { cut_ = cut; }
   void set_consensus_squares(double squares) { consensus_squares_ = squares; }
   /// Calls the listener of on_done().
@@ -214,6 +218,7 @@ class ParameterStore : public HeldState {
   DoneAction done_;
   Sink* sink_ = nullptr;
   ServedWorker* served_ = nullptr;
+  PopulationStore* population_ = nullptr;
   ModelCut cut_;
   double consensus_squares_ = 0;
 };

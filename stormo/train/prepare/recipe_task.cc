@@ -71,6 +71,12 @@ Result<std::string> continue_text(const Task& task, const Preprocessing& preproc
       std::span(ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
 }
 
+Recipe recipe_of_member(Recipe recipe, Rank rank) {
+  const bool has_own = is_population(recipe.train.strategy.kind);
+  if (has_own) recipe.train.seed += static_cast<std::uint64_t>(rank);
+  return recipe;
+}
+
 Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialValues values,
                        std::int64_t kept) {
   model::ModelOptions options = recipe.model;

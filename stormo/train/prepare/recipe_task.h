@@ -50,6 +50,9 @@ enum class InitialValues {
 Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing,
                        InitialValues values = InitialValues::kNow, std::int64_t kept = 0);
 
+/// The recipe of this rank's model: a member of a population has initial weights of its own.
+Recipe recipe_of_member(Recipe recipe, Rank rank);
+
 /// Returns `prompt` and options.length generated tokens; the random numbers depend only on `seed`.
 /// An empty prompt means the beginning of a line. Only for the task of a "gpt". kInvalidArgument
 /// for a prompt with characters that the vocabulary lacks.

@@ -167,12 +167,11 @@ std::vector<RecipeField> period_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange_periods.push; }, 1,
        plan::kMaxPeriod},
       {"strategy.period",
-       "parameter_server with policy average, parameter_averaging, gossip, elastic_averaging: "
-       "steps "
-       "from one average of all, or exchange, to the next; schedules pipedream, pipedream_2bw, "
-       "ddg: steps after "
-       "which the pipeline is drained; auto, of parameter_averaging: the shortest that hides what "
-       "travels, as ranks measure it before the first step",
+       "parameter_server with policy average, parameter_averaging, gossip, tournament, "
+       "codistillation, elastic_averaging: steps from one average of all, tournament, or exchange, "
+       "to the next; schedules pipedream, pipedream_2bw, ddg: steps after which the pipeline is "
+       "drained; auto, of parameter_averaging: the shortest that hides what travels, as ranks "
+       "measure it before the first step",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; },
        1,
        plan::kMaxPeriod,
@@ -197,14 +196,27 @@ std::vector<RecipeField> period_fields() {
        "come "
        "about so many seconds after each other",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.period_seconds; }, 0, 1e9},
+  };
+}
+
+std::vector<RecipeField> meeting_fields() {
+  return {
       {"strategy.topology",
-       "gossip: whom ranks mix parameters with: ring, torus, hypercube, exponential, "
-       "one_peer_exponential, complete; edges:0-1,1-2; weights:1/2,1/2;1/2,1/2; or file:PATH",
+       "gossip, tournament, codistillation: whom ranks mix parameters with, or send models to: "
+       "ring, torus, hypercube, exponential, one_peer_exponential, complete; edges:0-1,1-2; "
+       "weights:1/2,1/2;1/2,1/2; or file:PATH",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.topology; }},
       {"strategy.gradient_tracking",
        "gossip: estimate the mean gradient of all ranks, for different data on each; sends as much "
        "again",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.gradient_tracking; }},
+      {"strategy.distillation",
+       "codistillation: weight of the cross entropy with what others predict, in the loss",
+       [](Recipe& r) -> FieldPlace { return &r.train.distillation.weight; }, 0, 1e6},
+      {"strategy.temperature", "codistillation: by which all logits are divided for it",
+       [](Recipe& r) -> FieldPlace { return &r.train.distillation.temperature; }, 1e-3, 1e6},
+      {"strategy.burn_in", "codistillation: first steps, without it",
+       [](Recipe& r) -> FieldPlace { return &r.train.distillation.burn_in; }, 0, kMost},
       {"strategy.moving_rate",
        "elastic_averaging: share of their distance by which a worker and the centre move in an "
        "exchange, at most 1 / workers; 0: not at all; -1: 0.9 / workers",
@@ -250,8 +262,8 @@ std::vector<RecipeField> outer_fields() {
 
 std::vector<RecipeField> distribution_fields() {
   std::vector<RecipeField> all;
-  for (const auto of_part :
-       {strategy_fields, gradient_fields, server_fields, period_fields, outer_fields}) {
+  for (const auto of_part : {strategy_fields, gradient_fields, server_fields, period_fields,
+                             meeting_fields, outer_fields}) {
     std::ranges::move(of_part(), std::back_inserter(all));
   }
   return all;

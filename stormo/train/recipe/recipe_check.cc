@@ -18,6 +18,10 @@ namespace {
 constexpr std::int64_t kMnistPixels = 28 * 28;
 constexpr std::int64_t kMnistClasses = 10;
 
+constexpr const char* kNeedsValidation =
+    "needs a validation part; write data.validation=NAME or data.validation_fraction=0.1 (not "
+    "mnist)";
+
 class RecipeCheck {
  public:
   RecipeCheck(const ParsedRecipe& parsed, int ranks)
@@ -235,6 +239,7 @@ class RecipeCheck {
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
     if (train_.commits && strategy.pipeline > 1) check_elastic_pipelines(strategy);
     check_logical_shards();
+    check_population();
     require(train_.strategy.weight_stashing || recipe_.precision != "bfloat16",
             "strategy.weight_stashing",
             "with bfloat16 a backward uses the 16-bit copies of the weights that its forward made, "
@@ -350,11 +355,25 @@ class RecipeCheck {
     const bool classes = recipe_.model.kind != "gpt" && recipe_.loss != "mse";
     require(train_.checkpoint.best != "accuracy" || classes, "checkpoint.best",
             "there is no accuracy without classes; write checkpoint.best=loss");
+    require(!best || has_validation(), "checkpoint.best", kNeedsValidation);
+  }
+
+  bool has_validation() const {
     const DataOptions& data = recipe_.data;
-    const bool validates = !data.validation.empty() || data.validation_fraction > 0;
-    require(!best || data.kind == "text" || (data.kind != "mnist" && validates), "checkpoint.best",
-            "needs a validation part; write data.validation=NAME or data.validation_fraction=0.1 "
-            "(not mnist)");
+    const bool given = !data.validation.empty() || data.validation_fraction > 0;
+    return data.kind == "text" || (data.kind != "mnist" && given);
+  }
+
+  void check_population() {
+    const Strategy::Kind kind = train_.strategy.kind;
+    if (!is_population(kind) || ranks_ == 1) return;
+    require(has_validation(), "strategy.kind", kNeedsValidation);
+    const bool distils = kind == Strategy::Kind::kCodistillation;
+    require(!distils || recipe_.loss != "mse", "strategy.kind",
+            "codistillation compares predicted classes, and the targets are numbers: use "
+            "strategy.kind=tournament, or ddp");
+    require(!distils || !train_.recompute, "train.recompute",
+            "codistillation computes a batch in one piece: leave it out");
   }
 
   const ParsedRecipe& parsed_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <stormo/plan/project.h>
+#include <stormo/train/loop/population_report.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
@@ -20,10 +21,11 @@ Status LockStepRun::prepare() {
   watch_ = make_watch();
   steps_overlap_ = longest_delay(plan) > 0;
   if (is_diverged(plan)) {
-    const auto average = std::ranges::find_if(plan.actions, [&plan](const plan::Action& a) {
-      return row_of(a.kind).averages() && !averages_some(plan, a);
+    const auto meeting = std::ranges::find_if(plan.actions, [&plan](const plan::Action& a) {
+      return (row_of(a.kind).averages() && !averages_some(plan, a)) ||
+             row_of(a.kind).of_population();
     });
-    averaging_ = std::make_unique<AveragingSchedule>(run_.options.averaging, average->every);
+    averaging_ = std::make_unique<AveragingSchedule>(run_.options.averaging, meeting->every);
     averaged_at_ = std::chrono::steady_clock::now();
   }
   return CommonRun::prepare();
@@ -192,7 +194,12 @@ Status LockStepRun::try_other_plan() {
 }
 
 Status LockStepRun::note_end() {
-  if (averaging_) run_.end.averaging = averaging_->record();
+  const PopulationStore* const population = model_.store().population();
+  if (population != nullptr) {
+    STORMO_ASSIGN_OR_RETURN(run_.end.population, population_record(run_.world, *population));
+  } else if (averaging_) {
+    run_.end.averaging = averaging_->record();
+  }
   return CommonRun::note_end();
 }
 

@@ -52,7 +52,7 @@ class LockStepRun : public CommonRun {
   Status try_other_plan();
 
   std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
-  std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
+  std::unique_ptr<AveragingSchedule> averaging_;  // and of tournaments; null: nothing diverges
   std::unique_ptr<StateWatch> watch_;
   bool steps_overlap_ = false;
   bool closes_next_ = false;      // the next step ends all periods

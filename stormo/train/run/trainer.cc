@@ -50,6 +50,30 @@ int first_ranks(const RunSetup& setup) {
   return setup.elastic != nullptr ? setup.elastic->first_ranks() : setup.world.size();
 }
 
+/// Members of a population judge models by a split that is large enough for all of them.
+void check_population(const RunSetup& setup, Requirements& require) {
+  const TrainerOptions& o = setup.options;
+  const int members = first_ranks(setup);
+  if (!is_population(o.strategy.kind) || members == 1) return;
+  const auto split = std::ranges::find_if(setup.splits, &is_validation);
+  const bool has = split != setup.splits.end() && split->dataset != nullptr;
+  require(has,
+          "members of a population judge models by a split \"validation\" (data.validation), which "
+          "is not there");
+  require(!has || split->dataset->size() >= members,
+          "each of the " + std::to_string(members) +
+              " members judges by its share of the validation part, which has fewer samples: make "
+              "it larger (data.validation), or start fewer ranks");
+  require(!has_batch_norm(*setup.task.module),
+          "members of a population exchange parameters, and the means and variances of BatchNorm "
+          "are none: use another norm, or strategy.kind=ddp");
+  if (o.strategy.kind != Strategy::Kind::kCodistillation) return;
+  require(!setup.task.target_unit,
+          "codistillation compares predicted classes, and the targets are numbers: use "
+          "strategy.kind=tournament, or ddp");
+  require(!o.recompute, "codistillation computes a batch in one piece: leave out train.recompute");
+}
+
 /// Whether the optimizer takes the parameters of the model.
 void check_parameters(const RunSetup& setup, Requirements& require) {
   const OptimizerOptions& o = setup.options.optimizer;
@@ -112,6 +136,7 @@ Status validate(const RunSetup& setup) {
   require(o.optimizer.lr > 0 && o.clip_norm >= 0,
           "the learning rate must be positive, clip_norm not negative");
   check_best(setup, require);
+  check_population(setup, require);
   for (const EvalSplit& split : setup.splits) {
     require(split.dataset != nullptr && split.dataset->size() > 0 && split.batch > 0,
             "split '" + split.name + "' has no samples, or no batch size");

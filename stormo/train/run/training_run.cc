@@ -84,7 +84,7 @@ Status TrainingRun::make_parameters() {
 Status TrainingRun::make_runner() {
   return model_.make_runner(
       {.load = [this] { return load(); },
-       .task = run_.setup.task,
+       .task = model_.task_of_steps(),
        .store = model_.store(),
        .lanes = run_.lanes,
        .agree = [this](const StepOutcome& o) { return agree(o); },

@@ -55,7 +55,9 @@ bool takes(const ActionRow& row, Layout layout, const MadeFor& made) {
              !row.takes_from(Placement::kDiverged);
     case Layout::kAveraged:
       return row.outer_updates() || row.mixes() || in_worker || row.averages_slot ||
-             (row.scope == plan::Scope::kRanks && row.takes_from(Placement::kDiverged));
+             (row.scope == plan::Scope::kRanks && row.takes_from(Placement::kDiverged) &&
+              !row.of_population());
+    case Layout::kPopulation: return row.of_population();
     case Layout::kElastic: return row.places(Value::kParameters, Placement::kRemote);
     case Layout::kServed:
       return row.takes_from(Placement::kRemote) || in_worker ||
@@ -77,6 +79,7 @@ std::string what_it_takes(Layout layout, const MadeFor& made) {
     case Layout::kAveraged:
       return "ranks with parameters of their own only average, mix and "
              "outer_update them, average their state, and track their gradients";
+    case Layout::kPopulation: return "members of a population only send each other models";
     case Layout::kElastic: return "ranks that are drawn to a centre only exchange with it";
     case Layout::kServed: return "servers take pull and push";
     case Layout::kServerAveraged: return "servers that average take pull and average";
@@ -191,6 +194,7 @@ std::string why_not(const StepPlan& plan, const Action& a, Layout layout, const 
                     updates ? "the update takes the means of all parameters at once"
                             : "all parameters are averaged together");
     }
+    case Layout::kPopulation: return unless(updates || all, "members send whole models");
     case Layout::kElastic:
       return unless(updates || all, "all parameters exchange with the centre at once");
     case Layout::kServed:
@@ -311,6 +315,7 @@ Layout layout_of(const plan::StepPlan& plan) {
   if (whole && averages_on_servers(plan)) return Layout::kServerAveraged;
   if (is_remote(plan)) return Layout::kServed;
   if (whole && has_centre(plan)) return Layout::kElastic;
+  if (is_population(plan)) return Layout::kPopulation;
   if (is_diverged(plan)) return Layout::kAveraged;
   return whole && plan.mesh.find("host") >= 0 ? Layout::kHostShared : Layout::kReplicated;
 }
@@ -332,7 +337,8 @@ Status check_layout(const plan::StepPlan& plan, const ParameterStore& store) {
                                 ? why_not(plan, a, layout, made)
                                 : what_it_takes(layout, made);
     if (!why.empty()) return bad(describe(plan, i) + ": " + why);
-    const bool needs_group = layout == Layout::kReplicated || layout == Layout::kAveraged;
+    const bool needs_group = layout == Layout::kReplicated || layout == Layout::kAveraged ||
+                             layout == Layout::kPopulation;
     if (needs_group && !updates && !a.axes.empty()) {
       STORMO_RETURN_IF_ERROR(made.groups->over(a.axes).status());
     }

@@ -17,6 +17,7 @@ enum class Layout : std::uint8_t {
   kHostShared,      ///< HostSharedStore; HostCopyStore, where the plan commits
   kSharded,         ///< ShardedStore
   kAveraged,        ///< AveragedStore
+  kPopulation,      ///< PopulationStore
   kElastic,         ///< ElasticStore
   kServed,          ///< ServedStore
   kServerAveraged,  ///< ServerAveragedStore

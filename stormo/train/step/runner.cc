@@ -331,7 +331,7 @@ Status Runner::perform_in_store(const Action& action) {
   const ActionRow& row = row_of(action.kind);
   std::optional<Interval> interval;
   const bool averages = row.averages() || row.averages_slot;
-  if (row.scope == plan::Scope::kServers || averages) {
+  if (row.scope == plan::Scope::kServers || averages || row.of_population()) {
     interval.emplace(parts_.lanes, Lane::kCommunication, to_string(action.kind));
   }
   if (row.outer_updates()) interval.emplace(parts_.lanes, Lane::kCompute, to_string(action.kind));

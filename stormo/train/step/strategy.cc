@@ -18,6 +18,7 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/model_parallel/model_parallel_store.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/population/population_store.h>
 #include <stormo/train/server_store/elastic_store.h>
 #include <stormo/train/server_store/served_store.h>
 #include <stormo/train/server_store/server_averaged_store.h>
@@ -434,6 +435,9 @@ std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisG
       return std::make_unique<AveragedStore>(
           groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters),
           options.strategy.outer);
+    case Layout::kPopulation:
+      return std::make_unique<PopulationStore>(
+          groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters));
     case Layout::kHostShared:
       if (plan.commits) {
         return std::make_unique<HostCopyStore>(groups,

@@ -29,6 +29,7 @@
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/population.h>
 #include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/parameter_server.h>
@@ -109,6 +110,8 @@ std::vector<StepPlan> strategies() {
        {parameter_averaging(4, 8, /*state=*/false), gossip({.topology = "one_peer_exponential"})},
        {pipeline({.schedule = gpipe()}), tensor_parallel(2),
         parameter_averaging(4, 8, /*state=*/false), gossip({.topology = "torus"})},
+       {parameter_averaging(4, 8), tournament("one_peer_exponential")},
+       {parameter_averaging(4, 8), codistillation("complete")},
        {parameter_averaging(3, 8, /*state=*/false)},
        {parameter_averaging(2, 4), outer_update()},
        {parameter_averaging(3, 4), state_periods({8, 12})},

@@ -29,6 +29,7 @@
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
+#include <stormo/parallel/replicas/population.h>
 #include <stormo/parallel/replicas/state_periods.h>
 #include <stormo/parallel/replicas/streaming.h>
 #include <stormo/parallel/servers/elastic_averaging.h>
@@ -122,6 +123,8 @@ std::vector<Example> examples() {
       STORMO_EXAMPLE(parameter_averaging(3, 8, false), outer_update(),
                      streaming({.fragments = 2, .delay = 3})),
       STORMO_EXAMPLE(parameter_averaging(3, 8, false), gossip({.tracks_gradients = true})),
+      STORMO_EXAMPLE(parameter_averaging(3, 8), tournament("ring")),
+      STORMO_EXAMPLE(parameter_averaging(3, 8), codistillation("complete")),
       STORMO_EXAMPLE(clip_gradients(), parameter_server(3)),
       STORMO_EXAMPLE(clip_gradients(), parameter_server(2, {}, 2)),
       STORMO_EXAMPLE(clip_gradients(), elastic_averaging(3, 8)),

@@ -169,6 +169,8 @@ class Uses {
         return parameters("state of", Use::kAdd);
       case kMix:  // an update waits for one that is asynchronous
         return parameters("values of", a_.asynchronous ? Use::kRead : Use::kChange);
+      case kTournament: return parameters("values of", Use::kChange);
+      case kExchangeModels: return parameters("values of", Use::kRead);
       case kTrack: return gradients(Use::kChange);
       case kElasticAverage: parameters("values of", Use::kChange); return gradients(Use::kRead);
       case kAllReduce:
