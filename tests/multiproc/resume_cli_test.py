@@ -169,6 +169,22 @@ directory = "run"
             records = self.lines("mlp.toml", "-n", "2", "--overwrite", "strategy.compression=int8", *how)
             self.assertEqual([r["kind"] for r in records if r["event"] == "warning"], kinds)
 
+    def test_ranks_have_the_momentum_of_what_few_numbers_they_send(self):
+        """Deep Gradient Compression: in the plan, in checkpoints, on other ranks, and refused by name."""
+        few = ("mlp.toml", "strategy.parameters=replicated", "strategy.compression=top_k", "strategy.density=0.01",
+               "optimizer.kind=sgd", "strategy.momentum_correction=true", "strategy.warmup_steps=4")
+        momentum = "optimizer.momentum=0.9"
+        unbroken = self.lines(*few, momentum, "-n", "2", "--checkpoint", "unbroken")[-1]
+        self.lines(*few, momentum, "-n", "2", "steps=3")
+        shutil.copytree(self.folder / "run", self.folder / "copy", symlinks=True)
+        self.assertEqual(self.lines(*few, momentum, "--resume", "-n", "2")[-1]["weights_hash"],
+                         unbroken["weights_hash"])
+        self.assertEqual(self.lines(*few, momentum, "--resume", "-n", "3", "--checkpoint", "copy")[-1]["event"], "end")
+        self.assertEqual(self.stormo("evaluate", "copy").returncode, 0)
+        plan = self.stormo("plan", "show", *few, momentum, "train.clip_norm=2", "-n", "2").stdout
+        self.assertIn(" codec top_k:0.01 by momentum_0.9_clip_2 ", plan)
+        self.assertIn("strategy.momentum_correction: is of the momentum of sgd", self.refused(*few, "-n", "2"))
+
     def write_flowers(self, count, seed):
         """Two classes, told apart by where a noisy picture is bright."""
         rng = random.Random(seed)

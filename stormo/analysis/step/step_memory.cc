@@ -13,6 +13,7 @@
 #include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/logical_shards.h>
 #include <stormo/plan/mixing/mixing.h>
+#include <stormo/plan/momentum.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -151,15 +152,16 @@ class MemoryWalk {
                                [fact](const Action& a) { return (row_of(a.kind).*fact)(); });
   }
 
-  /// A codec that encodes has memory for what it lost, of terms and of one part of the sums, and
-  /// for two codes.
+  /// A codec that encodes has memory for what it lost, of terms and of one part of the sums, for a
+  /// momentum of the terms, if they have one, and for two codes.
   std::int64_t kept_by_codec(const Action& a, std::int64_t numbers) const {
     const CodecRow& codec = row_of(a.codec);
     if (!codec.encodes()) return 0;
     const auto ranks = static_cast<int>(plan_.mesh.group(0, a.axes).size());
     if (ranks == 1) return 0;
     const EncodedParts parts = encoded_parts(codec, a.codec.density, numbers, ranks);
-    return parts.numbers * (ranks + 1) * bytes_of(DType::kFloat32) + 2 * ranks * parts.bytes;
+    const int rows = ranks + 1 + (plan::momentum_of(a) ? ranks : 0);
+    return parts.numbers * rows * bytes_of(DType::kFloat32) + 2 * ranks * parts.bytes;
   }
 
   /// Gradients of replicas that do not travel as they are get packed into a buffer that is kept.

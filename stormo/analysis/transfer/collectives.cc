@@ -62,14 +62,14 @@ int different_slices(const plan::StepPlan& plan) {
 
 std::vector<Collective> sent_as(const Collective& request, int ranks) {
   if (request.algorithm == plan::kAdasum) return sent_by_adasum(request, ranks);
+  const CodecRow& codec = row_of(request.codec);
   Collective c{.goal = request.goal,
                .elements = request.elements,
                .dtype = request.dtype,
                .axes = request.axes,
                .stages = request.stages,
-               .algorithm = request.algorithm,
+               .algorithm = codec.encodes() ? std::string() : request.algorithm,
                .root = request.root};
-  const CodecRow& codec = row_of(request.codec);
   if (codec.has_factors()) {
     const codec::LowRank factors(request.gradients, request.codec.matrix_rank);
     c.elements = factors.left_numbers();

@@ -1,33 +1,53 @@
 #include <stormo/comm/codec/sum_of_codes.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include <stormo/base/check.h>
 #include <stormo/base/rng.h>
 
 namespace stormo::comm {
 
-SumOfCodes::SumOfCodes(Communicator& world, const CodecRow& row, std::int64_t count, double density)
+SumOfCodes::SumOfCodes(Communicator& world, const CodecRow& row, std::int64_t count, double density,
+                       std::optional<codec::MomentumCorrection> correction)
     : EncodedSum(world, row.word, count),
       row_(row),
       density_(density),
+      correction_(correction),
       parts_(encoded_parts(row, density, count, world.size())),
-      residual_(static_cast<std::size_t>(parts_.numbers * (world.size() + 1))),
+      kept_(static_cast<std::size_t>(parts_.numbers *
+                                     (world.size() + 1 + (correction ? world.size() : 0)))),
+      late_(static_cast<std::size_t>(correction ? parts_.numbers : 0)),
       sent_(allocate(parts_.bytes * world.size())),  // a part with fewer numbers ends in zeros
-      received_(allocate(parts_.bytes * world.size())) {}
+      received_(allocate(parts_.bytes * world.size())) {
+  STORMO_CHECK(!correction || (row.error_feedback && row.has_density),
+               "momentum is for codecs that send few numbers");
+}
 
 std::vector<EncodedSum::Kept> SumOfCodes::kept() {
   if (!row_.error_feedback) return {};
-  return {{.name = "", .numbers = residual_, .rows = ranks() + 1}};
+  return {{.name = "", .numbers = kept_, .rows = ranks() + 1 + (correction_ ? ranks() : 0)}};
 }
 
+std::span<float> SumOfCodes::residual() {
+  return std::span(kept_).first(static_cast<std::size_t>(parts_.numbers * (ranks() + 1)));
+}
+
+std::span<float> SumOfCodes::velocity() { return std::span(kept_).subspan(residual().size()); }
+
 std::span<float> SumOfCodes::term(int r) {
-  return std::span(residual_).subspan(static_cast<std::size_t>(parts_.numbers * r),
-                                      static_cast<std::size_t>(numbers_of(r)));
+  return residual().subspan(static_cast<std::size_t>(parts_.numbers * r),
+                            static_cast<std::size_t>(numbers_of(r)));
 }
 
 std::span<float> SumOfCodes::owned() {
-  return std::span(residual_).subspan(static_cast<std::size_t>(parts_.numbers * ranks()),
-                                      static_cast<std::size_t>(numbers_of(world().rank())));
+  return residual().subspan(static_cast<std::size_t>(parts_.numbers * ranks()),
+                            static_cast<std::size_t>(numbers_of(world().rank())));
+}
+
+std::span<float> SumOfCodes::momentum(int r) {
+  return velocity().subspan(static_cast<std::size_t>(parts_.numbers * r),
+                            static_cast<std::size_t>(numbers_of(r)));
 }
 
 std::int64_t SumOfCodes::numbers_of(int part) const {
@@ -50,10 +70,25 @@ void SumOfCodes::encode(std::span<float> values, std::byte* code, const CodeKey&
 }
 
 void SumOfCodes::encode_terms(const float* values) {
+  const float factor = clip_factor({values, static_cast<std::size_t>(count())});
   for (int r = 0; r < ranks(); ++r) {
-    for (float& v : term(r)) v += *values++;
-    encode(term(r), code(r), key(r, world().rank()));
+    const std::span<float> v = term(r);
+    if (correction_) {
+      codec::add_momentum(*correction_, {values, v.size()}, factor, momentum(r), v, late_);
+      values += v.size();
+    } else {
+      for (float& one : v) one += *values++;
+    }
+    encode(v, code(r), key(r, world().rank()));
+    if (correction_) codec::mask_momentum(v, late_, momentum(r));
   }
+}
+
+float SumOfCodes::clip_factor(std::span<const float> values) const {
+  if (!correction_ || correction_->clip_norm == 0) return 1;
+  double squares = 0;
+  for (const float v : values) squares += double{v} * double{v};
+  return static_cast<float>(codec::clip_factor(*correction_, std::sqrt(squares), ranks()));
 }
 
 void SumOfCodes::decode_all(float* values) {

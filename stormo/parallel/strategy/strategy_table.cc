@@ -303,7 +303,9 @@ StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, D
   return {.kind = kind,
           .name = name,
           .ranks = ranks,
-          .keys = "overlap compression density matrix_rank deterministic",
+          .keys =
+              "overlap compression density momentum_correction warmup_steps matrix_rank "
+              "deterministic",
           .all_reduces = true,
           .parameters = {Parameters::kReplicated, Parameters::kHostShared},
           .check_cut = any_cut,
@@ -332,7 +334,7 @@ std::vector<StrategyRow> rows_of_one_model() {
       {.kind = Kind::kOneDevice,
        .name = "one_device",
        .ranks = "one",
-       .keys = "compression density matrix_rank deterministic",
+       .keys = "compression density momentum_correction warmup_steps matrix_rank deterministic",
        .all_reduces = true,
        .parameters = mirrored.parameters,
        .check = check_one_device,

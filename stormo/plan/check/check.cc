@@ -11,10 +11,12 @@
 #include <stormo/plan/adasum.h>
 #include <stormo/plan/bad_plan.h>
 #include <stormo/plan/check/adasum.h>
+#include <stormo/plan/check/momentum.h>
 #include <stormo/plan/check/shards.h>
 #include <stormo/plan/gradient_matrix.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/mixing/mixing.h>
+#include <stormo/plan/momentum.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/text/text.h>
 
@@ -231,6 +233,9 @@ Status check_codec(const StepPlan& p, const Action& a) {
   if (row_of(a.codec).has_density && !(a.codec.density > 0 && a.codec.density <= 1)) {
     return bad("has codec ", to_string(a.codec), ", whose density must be above 0 and at most 1");
   }
+  if (const auto correction = momentum_of(a)) {
+    STORMO_RETURN_IF_ERROR(check_momentum(p, a, *correction));
+  }
   if (!row_of(a.codec).encodes()) return {};
   if (row_of(a.codec).has_factors()) STORMO_RETURN_IF_ERROR(check_factors(p, a));
   if (p.mesh.find(kTensorAxis) >= 0) {
@@ -242,7 +247,7 @@ Status check_codec(const StepPlan& p, const Action& a) {
     return bad("keeps what codec ", to_string(a.codec),
                " lost in units of the scaled loss, and the scale changes from step to step");
   }
-  if (a.algorithm.empty()) return {};
+  if (a.algorithm.empty() || momentum_of(a)) return {};
   return bad("sums in codec ", to_string(a.codec),
              " have a schedule of their own, and take no algorithm");
 }

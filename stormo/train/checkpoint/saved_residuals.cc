@@ -1,5 +1,6 @@
 #include <stormo/train/checkpoint/saved_residuals.h>
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,23 @@ std::optional<std::pair<Rank, std::string>> residual_of_name(const std::string& 
   return std::pair(*rank, name.substr(dot + 1));
 }
 
+/// Of what a rank keeps: over how many ranks it was summed; 0: nobody says.
+Result<std::int64_t> ranks_of_sum(Rank rank, const std::string& key,
+                                  const std::vector<std::string>& names, const ReadTensor& read) {
+  const std::string name = saved_residual(rank, key + std::string(kSumsSuffix));
+  if (std::ranges::count(names, name) == 0) return 0;
+  STORMO_ASSIGN_OR_RETURN(const torch::Tensor sums, read(name));
+  const bool is_sound = sums.numel() == 2 && sums.scalar_type() == torch::kInt64;
+  return is_sound ? sums.const_data_ptr<std::int64_t>()[1] : 0;
+}
+
+/// What a rank lost of the sums that it owned counts for its own terms: others own them now.
+void add_sums_to_terms(torch::Tensor& kept, Rank rank, std::int64_t ranks) {
+  if (kept.dim() != 2 || kept.size(0) <= ranks) return;
+  kept.select(0, rank).add_(kept.select(0, ranks));
+  kept.select(0, ranks).zero_();
+}
+
 }  // namespace
 
 std::string saved_residual(Rank rank, const std::string& key) {
@@ -33,6 +51,11 @@ std::string saved_residual(Rank rank, const std::string& key) {
 Result<TensorMap> residuals_for(const ResidualReader& reader, const std::vector<std::string>& names,
                                 const ReadTensor& read) {
   TensorMap out;
+  Rank ranks = 0;  // of the checkpoint
+  for (const std::string& name : names) {
+    if (const auto residual = residual_of_name(name)) ranks = std::max(ranks, residual->first + 1);
+  }
+  const bool on_others = !reader.has_parts && ranks != reader.ranks;
   for (const std::string& name : names) {
     const auto residual = residual_of_name(name);
     if (!residual) continue;
@@ -40,6 +63,10 @@ Result<TensorMap> residuals_for(const ResidualReader& reader, const std::vector<
     const Rank goes_to = reader.has_parts ? rank : rank % reader.ranks;
     if (is_equal_on_ranks(key) ? out.contains(key) : goes_to != reader.rank) continue;
     STORMO_ASSIGN_OR_RETURN(torch::Tensor values, read(name));
+    if (on_others && !is_equal_on_ranks(key)) {
+      STORMO_ASSIGN_OR_RETURN(const std::int64_t summed, ranks_of_sum(rank, key, names, read));
+      if (summed == ranks) add_sums_to_terms(values, rank, ranks);
+    }
     const auto [place, is_first] = out.emplace(key, values);
     if (!is_first) place->second.add_(values);
   }

@@ -19,7 +19,7 @@ struct ResidualReader {
   int ranks = 1;
   /// Ranks have different parts of the model: each takes what the rank of its number has saved.
   /// Else, of fewer ranks, each takes the sum of what several have lost, and of more, some nothing:
-  /// so all together have lost as much as before.
+  /// so all together have lost as much as before, and have as much momentum.
   bool has_parts = false;
 };
 

@@ -7,6 +7,7 @@
 #include <stormo/train/loop/population_report.h>
 #include <stormo/train/population/distillation.h>
 #include <stormo/train/state/checkpoint.h>
+#include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
@@ -79,7 +80,7 @@ std::unique_ptr<Optimizer> RunModel::take_optimizer() {
 Status RunModel::make_runner(RunnerParts parts) {
   parts.before_update = [this] { run_.state.before_update(); };
   parts.scaler = scaler_.get();
-  parts.clip_norm = run_.options.clip_norm;
+  parts.clip_norm = clip_norm_of(run_.setup.plan, run_.options);
   parts.done = run_.setup.done;
   STORMO_ASSIGN_OR_RETURN(runner_,
                           Runner::create(run_.setup.plan, run_.mesh_rank(), std::move(parts)));

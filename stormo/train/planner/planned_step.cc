@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include <stormo/optim/options.h>
 #include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/assigned/assigned_plan.h>
 #include <stormo/plan/project.h>
@@ -12,6 +13,7 @@
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/reduction/overlap_trial.h>
+#include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/store/host_shared_parameters.h>
 
@@ -39,6 +41,9 @@ Result<comm::StepInput> planned_step(const TrainerOptions& options, const Task& 
                          {.ranks_per_host = ranks_per_host, .can_share = can_share},
                          step_options_of(options, task.autocast == torch::kHalf,
                                          static_cast<int>(ranks_per_host.size()))));
+  if (!options.passes.empty()) {
+    STORMO_ASSIGN_OR_RETURN(plan, parallel::compose(std::move(plan), options.passes));
+  }
   if (options.commits && num_stages(plan.mesh) > 1) {
     STORMO_RETURN_IF_ERROR(plan::check_peers(plan).within("elastic training"));
   }
@@ -49,6 +54,8 @@ Result<comm::StepInput> planned_step(const TrainerOptions& options, const Task& 
                        .memory = memory_sizes_of(options),
                        .samples = samples > 0 ? samples : samples_of(options, parts)};
   step.sizes.samples = step.samples;
+  step.memory.optimizer_numbers =
+      static_cast<int>(optim::num_slots(optimizer_of(step.plan, options.optimizer)));
   if (task.autocast) step.sizes.computes_in = *tensor::dtype_of(*task.autocast);
   return step;
 }

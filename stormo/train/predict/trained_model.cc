@@ -49,6 +49,8 @@ Status check_overrides(const ParsedRecipe& parsed) {
   alone.recipe.train.strategy = {.kind = trained.kind,
                                  .exchange_periods = trained.exchange_periods};
   alone.recipe.train.gradients = {};
+  alone.recipe.momentum_correction = false;
+  alone.recipe.train.averaging.warmup_steps = 0;
   alone.recipe.train.servers.worker_timeout_s = ServerOptions().worker_timeout_s;
   leave_out_unused(alone.recipe);
   // nothing is saved

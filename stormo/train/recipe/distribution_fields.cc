@@ -89,6 +89,10 @@ std::vector<RecipeField> gradient_fields() {
        [](Recipe& r) { return &r.open.compression; }},
       {"strategy.density", "top_k, threshold, random_k: the share of the numbers that travels",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.density; }, 1e-9, 1},
+      {"strategy.momentum_correction",
+       "top_k, threshold, random_k: each rank has a momentum of its own gradients, which it "
+       "encodes, in place of the optimizer's (Deep Gradient Compression)",
+       [](Recipe& r) -> FieldPlace { return &r.momentum_correction; }},
       {"strategy.matrix_rank", "powersgd: the rank of the matrices that travel",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.codec.matrix_rank; }, 1,
        plan::kMaxExtent},
@@ -185,7 +189,9 @@ std::vector<RecipeField> period_fields() {
        "schedules pipedream, pipedream_2bw, ddg: a backward uses the parameters of its forward; "
        "false: all use the newest ones, which needs no copies, and trains otherwise",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.weight_stashing; }},
-      {"strategy.warmup_steps", "parameter_averaging: first steps, each with an average",
+      {"strategy.warmup_steps",
+       "first steps: of parameter_averaging each with an average; else, of compression top_k, "
+       "threshold and random_k, with a density that falls from 1/4 to strategy.density",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.warmup_steps; }, 0, kMost},
       {"strategy.max_distance",
        "parameter_averaging: > 0: the period adapts, at most strategy.period, so that the distance "

@@ -17,6 +17,7 @@
 #include <stormo/base/units.h>
 #include <stormo/checkpoint/file/checked_file.h>
 #include <stormo/model/registry.h>
+#include <stormo/parallel/computation/correct_momentum.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
 #include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/recipe/recipe_schema.h>
@@ -310,6 +311,13 @@ class RecipeParser {
     if (may && at_risk && model::takes_images(parsed_.recipe.model.kind)) t.clip_norm = 1;
   }
 
+  void settle_momentum() {
+    TrainerOptions& t = parsed_.recipe.train;
+    if (!parsed_.recipe.momentum_correction) return;
+    t.passes.push_back(
+        parallel::correct_momentum({.momentum = t.optimizer.momentum, .clip_norm = t.clip_norm}));
+  }
+
   ParsedRecipe finish() {
     settle_length();
     settle_clipping();
@@ -323,6 +331,7 @@ class RecipeParser {
       path = std::filesystem::path(beside).lexically_normal().string();
       if (path.size() > 1 && path.ends_with('/')) path.pop_back();
     }
+    settle_momentum();
     if (parsed_.errors.empty()) parsed_.recipe.train.recipe_json = to_json(parsed_.recipe);
     return std::move(parsed_);
   }

@@ -84,8 +84,10 @@ struct Recipe {
   ElasticTraining elastic;
   std::string access = "umask";    ///< to files: "umask", or for "owner", "group", "everyone"
   std::int64_t verify_state = -1;  ///< see Trainer::verify_state()
-  OpenKeys open;                   ///< of `train`
-  TrainerOptions train;            ///< its name is the recipe's; recipe_json is filled by resolve
+  /// The ranks encode the optimizer's momentum, by a pass of `train`: parallel::correct_momentum().
+  bool momentum_correction = false;
+  OpenKeys open;         ///< of `train`
+  TrainerOptions train;  ///< its name is the recipe's; recipe_json is filled by resolve
 };
 
 /// A recipe with a list of all errors, one message each, and the origin of each given value

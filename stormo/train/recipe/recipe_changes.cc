@@ -59,6 +59,7 @@ constexpr Rule kRules[] = {
     {"strategy.schedule", OnResume::kNamed},
     {"strategy.compression", OnResume::kNamed},
     {"strategy.density", OnResume::kNamed},
+    {"strategy.momentum_correction", OnResume::kNamed},
     {"strategy.matrix_rank", OnResume::kNamed},
     {"strategy.policy", OnResume::kNamed},
     {"strategy.bound", OnResume::kNamed},

@@ -9,6 +9,7 @@
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/sampling.h>
+#include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/step/topology_file.h>
 
@@ -77,6 +78,11 @@ class RecipeCheck {
     require(!o.nesterov || o.kind == Kind::kMuon || (o.kind == Kind::kSgd && o.momentum > 0),
             "optimizer.nesterov",
             "needs kind muon, or sgd and a momentum; write optimizer.momentum=0.9");
+    const bool corrects = recipe_.momentum_correction;
+    require(!corrects || (o.kind == Kind::kSgd && o.momentum > 0 && o.momentum < 1 && !o.nesterov),
+            "strategy.momentum_correction",
+            "is of the momentum of sgd, below 1 and without nesterov; write optimizer.kind=sgd "
+            "optimizer.momentum=0.9, or leave it out");
     require(o.kind != Kind::kMuon || o.momentum > 0, "optimizer.momentum",
             "is that of the mean of gradients which muon makes orthogonal; write "
             "optimizer.momentum=0.95");
@@ -219,6 +225,8 @@ class RecipeCheck {
     const Result<Strategy> chosen = strategy_of(train_);
     const Status codec = check_codec(train_.gradients);
     require(codec.ok(), "strategy.compression", codec.message());
+    const Status warmup = check_density_warmup(train_);
+    require(warmup.ok(), "strategy.warmup_steps", warmup.message());
     const Status matrices = check_matrices(train_);
     require(matrices.ok(), "optimizer.kind", matrices.message());
     const Status topology = read_topology(train_.strategy.topology).status();
@@ -228,7 +236,7 @@ class RecipeCheck {
     require(chosen.ok() || !adapts,
             train_.averaging.max_distance > 0 ? "strategy.max_distance" : "strategy.period_seconds",
             chosen.status().message());
-    const bool is_said = !codec.ok() || !matrices.ok() || !topology.ok() || adapts;
+    const bool is_said = !codec.ok() || !warmup.ok() || !matrices.ok() || !topology.ok() || adapts;
     require(chosen.ok() || is_said, "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
     if (strategy.kind == Strategy::Kind::kVertical) check_columns();

@@ -20,6 +20,7 @@ struct Use {
 };
 constexpr Use kUses[] = {
     {"strategy.density", "strategy.compression", "top_k threshold random_k auto"},
+    {"strategy.momentum_correction", "strategy.compression", "top_k threshold random_k"},
     {"strategy.matrix_rank", "strategy.compression", "powersgd auto"},
     {"strategy.bound", "strategy.policy", "ssp"},
     {"strategy.n", "strategy.policy", "n_softsync"},

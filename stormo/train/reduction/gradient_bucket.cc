@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/codec/codec.h>
+#include <stormo/codec/momentum_correction.h>
 #include <stormo/comm/codec/adaptive_sum.h>
 #include <stormo/comm/codec/low_rank_sum.h>
 #include <stormo/comm/codec/sum_of_codes.h>
@@ -56,7 +57,8 @@ std::unique_ptr<comm::EncodedSum> encoded_sum(comm::Communicator& world,
   if (row.has_factors()) {
     return std::make_unique<comm::LowRankSum>(world, sum.gradients, sum.codec.matrix_rank);
   }
-  return std::make_unique<comm::SumOfCodes>(world, row, sum.elements, sum.codec.density);
+  return std::make_unique<comm::SumOfCodes>(world, row, sum.elements, sum.codec.density,
+                                            codec::momentum_correction_of(sum.algorithm));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include <stormo/plan/project.h>
 #include <stormo/train/loop/population_report.h>
+#include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
@@ -64,6 +65,7 @@ Status LockStepRun::train_until_equal(const std::string& section) {
 }
 
 Status LockStepRun::train_one_step() {
+  STORMO_RETURN_IF_ERROR(follow_density());
   begin_step(run_.state.step + 1);
   agrees_ = false;
   const StepAt at = next_step();
@@ -187,10 +189,28 @@ void LockStepRun::try_overlap() {
 
 Status LockStepRun::try_other_plan() {
   STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(run_.world));
-  if (!changed) return {};
-  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan plan,
-                          overlapped(run_.setup.plan, overlap_->current()));
-  return model_.runner().set_plan(plan);
+  return changed ? adopt_plan() : Status();
+}
+
+// Where parameters diverge, averages have a warm-up.
+std::int64_t LockStepRun::warmup_of_density() const {
+  return averaging_ ? 0 : run_.options.averaging.warmup_steps;
+}
+
+// Each density of a warm-up has a plan of its own.
+Status LockStepRun::follow_density() {
+  if (warmup_of_density() == 0) return {};
+  const double density = codec::density_in_step(run_.options.gradients.codec.density,
+                                                run_.state.step + 1, warmup_of_density());
+  return std::exchange(density_, density) == density ? Status() : adopt_plan();
+}
+
+// What codecs keep goes on with the next plan.
+Status LockStepRun::adopt_plan() {
+  const Overlap overlap = overlap_ ? overlap_->current() : Overlap::at_the_end();
+  STORMO_ASSIGN_OR_RETURN(plan::StepPlan plan, overlapped(run_.setup.plan, overlap));
+  return model_.runner().set_plan(
+      with_density_of_step(std::move(plan), run_.state.step + 1, warmup_of_density()));
 }
 
 Status LockStepRun::note_end() {

@@ -50,10 +50,14 @@ class LockStepRun : public CommonRun {
   Status follow_period();
   void try_overlap();
   Status try_other_plan();
+  std::int64_t warmup_of_density() const;
+  Status follow_density();
+  Status adopt_plan();
 
   std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
   std::unique_ptr<AveragingSchedule> averaging_;  // and of tournaments; null: nothing diverges
   std::unique_ptr<StateWatch> watch_;
+  double density_ = 1;  // of a warm-up, in the plan of this step
   bool steps_overlap_ = false;
   bool closes_next_ = false;      // the next step ends all periods
   bool closed_ = false;           // the last one did

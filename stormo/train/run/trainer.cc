@@ -27,6 +27,7 @@
 #include <stormo/train/run/training_run.h>
 #include <stormo/train/sampling.h>
 #include <stormo/train/step/elastic_check.h>
+#include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/store/host_shared_parameters.h>
 
@@ -126,6 +127,8 @@ Status validate(const RunSetup& setup) {
   const Result<Strategy> strategy = strategy_of(o);
   require(strategy.ok() || !keys.ok(), strategy.status().message());
   check_parameters(setup, require);
+  const Status momentum = check_momentum(setup.plan, o);
+  require(momentum.ok(), momentum.message());
   const Status shards = check_logical_shards(o, first_ranks(setup));
   require(shards.ok(), shards.message());
   require(o.logical_shards == 0 || !has_batch_norm(*setup.task.module),
@@ -260,11 +263,7 @@ Status Trainer::State::compose() {
                           planned_step(o, setup.task, hosts, /*samples=*/0,
                                        HostSharedParameters::possible(setup.world)));
   STORMO_RETURN_IF_ERROR(check_served_parts(o, step.plan, workers_of(o, setup.world.size())));
-  if (o.passes.empty()) {
-    setup.plan = std::move(step.plan);
-  } else {
-    STORMO_ASSIGN_OR_RETURN(setup.plan, parallel::compose(std::move(step.plan), o.passes));
-  }
+  setup.plan = std::move(step.plan);
   return {};
 }
 

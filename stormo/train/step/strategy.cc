@@ -23,6 +23,7 @@
 #include <stormo/train/server_store/served_store.h>
 #include <stormo/train/server_store/server_averaged_store.h>
 #include <stormo/train/step/elastic_check.h>
+#include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/layout.h>
 #include <stormo/train/step/reducers.h>
 #include <stormo/train/step/topology_file.h>
@@ -67,6 +68,8 @@ Overlap overlap_of(const GradientOptions& options) {
 }
 
 bool may_overlap(const plan::StepPlan& plan) {
+  const auto correction = momentum_of(plan);
+  const bool clips_terms = correction && correction->clip_norm > 0;  // by the norm of all of them
   int averages = 0;
   bool counts = false;
   for (const plan::Action& a : plan.actions) {
@@ -75,7 +78,7 @@ bool may_overlap(const plan::StepPlan& plan) {
   }
   return plan.logical_shards == 0 && model_axes(plan.mesh).empty() &&
          sample_part(plan.mesh, 0).parts == 1 && has_simple_passes(plan) && averages == 1 &&
-         !counts;
+         !counts && !clips_terms;
 }
 
 Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap) {
@@ -217,6 +220,7 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
         "deterministic gradients have a reduction of their own; leave out the reducer");
   }
   STORMO_RETURN_IF_ERROR(check_codec(gradients));
+  STORMO_RETURN_IF_ERROR(check_density_warmup(options).within("strategy.warmup_steps"));
   if (options.averaging.adapts() && parallel::streams(strategy.streaming)) {
     return invalid_argument(
         "fragments have steps of their own in a period of strategy.period steps: leave out "
@@ -415,6 +419,7 @@ std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisG
                                          const TrainerOptions& options, server::Facts facts,
                                          const MaterializeSegment& bring) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
+  const OptimizerOptions rule = optimizer_of(plan, options.optimizer);
   if (!model_axes(plan.mesh).empty()) {
     const auto serve = [&](std::vector<NamedParameter> part) {
       return std::make_unique<ServedStore>(groups, std::move(part), options, std::move(facts));
@@ -443,10 +448,10 @@ std::unique_ptr<ParameterStore> store_of(const plan::StepPlan& plan, const AxisG
         return std::make_unique<HostCopyStore>(groups,
                                                make_optimizer(options.optimizer, parameters));
       }
-      return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters);
+      return std::make_unique<HostSharedStore>(groups, rule, parameters);
     case Layout::kReplicated: break;
   }
-  return std::make_unique<ReplicatedStore>(groups, make_optimizer(options.optimizer, parameters));
+  return std::make_unique<ReplicatedStore>(groups, make_optimizer(rule, parameters));
 }
 
 }  // namespace

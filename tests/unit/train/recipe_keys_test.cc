@@ -103,6 +103,25 @@ TEST(RecipeKeys, ADensityIsOfCodecsThatSendAFewNumbers) {
   EXPECT_THAT(wrong_keys({"density=0.1", "compression=auto"}), IsEmpty());
 }
 
+TEST(RecipeKeys, MomentumOfTheRanksIsOfCodecsThatSendFewNumbers) {
+  const std::string correction = "momentum_correction=true";
+  EXPECT_THAT(
+      wrong_keys({correction, "compression=int8"}),
+      ElementsAre(HasSubstr("does not use strategy.momentum_correction (of "
+                            "strategy.compression=top_k, threshold, random_k); leave it out")));
+  EXPECT_THAT(wrong_keys({correction, "compression=top_k", "strategy.kind=fsdp"}),
+              ElementsAre(HasSubstr("does not use strategy.momentum_correction")));
+  const std::string sgd = "optimizer.kind=sgd", momentum = "optimizer.momentum=0.9";
+  EXPECT_THAT(wrong_keys({correction, "compression=top_k", sgd, momentum}), IsEmpty());
+  for (const std::string& other : {std::string("optimizer.kind=adamw"), sgd}) {
+    EXPECT_THAT(wrong_keys({correction, "compression=top_k", other}),
+                ElementsAre(HasSubstr("strategy.momentum_correction: is of the momentum of sgd")));
+  }
+  EXPECT_THAT(wrong_keys({"strategy.warmup_steps=9", "compression=top_k"}), IsEmpty());
+  EXPECT_THAT(wrong_keys({"strategy.warmup_steps=9"}),
+              ElementsAre(HasSubstr("strategy.warmup_steps: lowers the share of gradients")));
+}
+
 TEST(RecipeKeys, ARankOfMatricesIsOfPowerSgd) {
   EXPECT_THAT(wrong_keys({"matrix_rank=2", "compression=top_k"}),
               ElementsAre(HasSubstr("does not use strategy.matrix_rank (of "
@@ -137,10 +156,10 @@ TEST(RecipeKeys, KeysOfOtherPoliciesAreRefused) {
 TEST(RecipeKeys, OptionsOfAProgramAreJudgedAlike) {
   TrainerOptions options;
   options.servers.count = 2;
-  options.averaging.warmup_steps = 3;
+  options.averaging.max_distance = 3;
   EXPECT_EQ(check_keys(options).message(), "strategy 'ddp' does not use strategy.servers " +
-                                               users_of("servers") + ", strategy.warmup_steps " +
-                                               users_of("warmup_steps") +
+                                               users_of("servers") + ", strategy.max_distance " +
+                                               users_of("max_distance") +
                                                "; leave them out, or choose what uses them");
   options.servers.count = 0;
   options.strategy.kind = Strategy::Kind::kParameterAveraging;
