@@ -169,7 +169,8 @@ std::vector<RecipeField> period_fields() {
       {"strategy.period",
        "parameter_server with policy average, parameter_averaging, gossip, elastic_averaging: "
        "steps "
-       "from one average of all, or exchange, to the next; schedules pipedream, pipedream_2bw, "
+       "from one average of all, or exchange, to the next; gossip with topology pairs: from one "
+       "question of a rank to the next; schedules pipedream, pipedream_2bw, "
        "ddg: steps after "
        "which the pipeline is drained; auto, of parameter_averaging: the shortest that hides what "
        "travels, as ranks measure it before the first step",
@@ -195,7 +196,8 @@ std::vector<RecipeField> period_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.period_seconds; }, 0, 1e9},
       {"strategy.topology",
        "gossip: whom ranks mix parameters with: ring, torus, hypercube, exponential, "
-       "one_peer_exponential, complete; edges:0-1,1-2; weights:1/2,1/2;1/2,1/2; or file:PATH",
+       "one_peer_exponential, complete; edges:0-1,1-2; weights:1/2,1/2;1/2,1/2; file:PATH; or "
+       "pairs: one other at any time, so that nobody waits for a slow rank",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.topology; }},
       {"strategy.gradient_tracking",
        "gossip: estimate the mean gradient of all ranks, for different data on each; sends as much "
