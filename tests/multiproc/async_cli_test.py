@@ -318,10 +318,63 @@ class AsyncTest(TrainTest):
                 (("strategy.gradient_tracking=true", "train.clip_norm=1"), "leave out train.clip_norm or "),
                 (("strategy.outer=nesterov",), "does not use strategy.outer"),
                 (("precision=float16",), "loss scale of its own"),
+                (("strategy.topology=pairs", "strategy.gradient_tracking=true"), "leave out gradient_tracking, or "),
+                (("strategy.topology=pairs", "strategy.pipeline=2", "-n", "4"), "leave out pipeline and tensor, or "),
+                (("strategy.topology=pairs", "elastic.enabled=true"), "take strategy.topology=ring, exponential, "),
         ):
             with self.subTest(changes):
                 ranks = () if "-n" in changes else ("-n", "2")
                 self.assertIn(reason, self.refused("mlp.toml", *ranks, GOSSIP, *changes))
+
+    def test_ranks_mix_in_pairs(self):
+        """At any time: as good as in steps that all do, and all have the mean at an evaluation and the end."""
+        long = ("-n", "4", GOSSIP, "steps=200", "data.path=data/mnist", "eval_every=50", "checkpoint.every=100",
+                "--overwrite")
+        ring = self.lines("mlp.toml", *long, "strategy.topology=ring")
+        pairs = self.lines("mlp.toml", *long, "strategy.topology=pairs", "strategy.period=1")
+        first = next(r["loss"] for r in ring if r["event"] == "step")
+        of_ring, of_pairs = ([r["loss"] for r in way if r["event"] == "eval"][-1] for way in (ring, pairs))
+        self.assertLess(of_ring, first / 2, "it learns")
+        self.assertLess(abs(of_pairs - of_ring), 0.1)
+        self.assertGreaterEqual(pairs[-1]["averaging"]["averages"], 2 * 4, "of each rank that asks, in each round")
+        self.assertEqual(pairs[-1]["samples"], 200 * 8)
+
+    def test_nobody_waits_for_a_rank_of_a_pair_that_is_stopped(self):
+        run = self.start("mlp.toml", "--json", "-n", "4", GOSSIP, "strategy.topology=pairs", "strategy.period=1",
+                         "steps=1000", "data.path=data/mnist", "--heartbeat", "0s", "--stall-timeout", "100s")
+        self.read_until(run, "step", 20)
+        stopped = ranks_of(run)[2]
+        os.kill(stopped, signal.SIGSTOP)
+        self.read_until(run, "step", 950)
+        state = pathlib.Path(f"/proc/{stopped}/stat").read_text().rsplit(") ", 1)[1]
+        self.assertEqual(state[0], "T", "it was stopped all the time")
+        os.kill(stopped, signal.SIGCONT)
+        code, records, err = self.outcome_of(run)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(records[-1]["samples"], 1000 * 8)
+
+    def test_a_killed_rank_of_a_pair_is_named(self):
+        self.assert_lost_rank_ends_job("mlp.toml", "-n", "4", GOSSIP, "strategy.topology=pairs", "strategy.period=1",
+                                       "steps=1000000", "data.path=data/mnist")
+
+    def test_ranks_that_mix_in_pairs_are_told_to_save_and_to_end(self):
+        """One of them is, and others learn it from pairs."""
+        run = self.start("mlp.toml", "--json", "-n", "4", GOSSIP, "strategy.topology=pairs", "strategy.period=1",
+                         "steps=1000000", "data.path=data/mnist", "--on-usr1", "save")
+        self.read_until(run, "step", 20)
+        os.kill(ranks_of(run)[0], signal.SIGUSR1)  # one that asks
+        while not list(self.folder.glob("run/step-*/manifest.json")):
+            self.read_until(run, "step")
+        self.read_until(run, "step")
+        os.kill(ranks_of(run)[3], signal.SIGTERM)  # one that answers
+        code, records, err = self.outcome_of(run)
+        self.assertEqual(code, 128 + signal.SIGTERM, err)
+        self.assertEqual(records[-1]["event"], "end")
+        done = records[-1]["steps"]
+        self.assertLess(done, 1000000)
+        rest = self.lines("mlp.toml", "-n", "3", GOSSIP, "strategy.topology=pairs", "strategy.period=1",
+                          f"steps={done + 5}", "--resume", "data.path=data/mnist")
+        self.assertEqual(rest[-1]["steps"], done + 5)
 
     def test_workers_exchange_with_a_centre(self):
         end = self.end_of("-n", "3", ELASTIC, "strategy.period=8", "strategy.servers=1")

@@ -15,6 +15,7 @@
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/mix.h>
 #include <stormo/parallel/replicas/outer_update.h>
+#include <stormo/parallel/replicas/pairs.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
 #include <stormo/parallel/replicas/population.h>
 #include <stormo/parallel/replicas/state_periods.h>
@@ -83,6 +84,7 @@ void average(Passes& passes, const Strategy& s, const Job& job, int copies) {
 }
 
 void mix_with_neighbours(Passes& passes, const Strategy& s, const Job&, int copies) {
+  if (s.topology == kPairs) return passes.push_back(pairs(copies));
   passes.push_back(parameter_averaging(copies, s.period, /*state=*/false));
   passes.push_back(gossip({.topology = s.topology, .tracks_gradients = s.gradient_tracking}));
 }
@@ -203,7 +205,20 @@ Status check_averages(const Strategy& s, const Job& job) {
   return require.wrong().empty() ? Status() : refuse(s, require.wrong());
 }
 
+/// Gossip without steps in common.
+Status check_pairs(const Strategy& s) {
+  Requirements require;
+  require(!s.gradient_tracking,
+          "tracks gradients of steps that all ranks do, and with topology=pairs there are none: "
+          "leave out gradient_tracking, or choose another topology");
+  require(ranks_of_replica(s) == 1,
+          "mixes whole replicas with topology=pairs: leave out pipeline and tensor, or choose "
+          "another topology");
+  return require.wrong().empty() ? Status() : refuse(s, require.wrong());
+}
+
 Status check_gossip(const Strategy& s, const Job& job) {
+  if (s.topology == kPairs) return check_pairs(s);
   Requirements require;
   require(!s.gradient_tracking || !job.step.clip,
           "tracks gradients as they are: leave out train.clip_norm or gradient_tracking");

@@ -184,7 +184,8 @@ Result<Mixing> mixing_of(std::string_view topology, int ranks) {
   }
   if (!known) {
     return wrong("there is none of this name, but " + known_names() +
-                 "edges:0-1,1-2 and weights:0.5,0.5;0.5,0.5, or a file of edges or weights");
+                 "edges:0-1,1-2 and weights:0.5,0.5;0.5,0.5, or a file of edges or weights; pairs "
+                 "is gossip without steps in common");
   }
   Result<Mixing> given = given_mixing(topology, ranks);
   if (!given.ok()) return wrong(given.status().message());

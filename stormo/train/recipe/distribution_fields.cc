@@ -173,9 +173,10 @@ std::vector<RecipeField> period_fields() {
       {"strategy.period",
        "parameter_server with policy average, parameter_averaging, gossip, tournament, "
        "codistillation, elastic_averaging: steps from one average of all, tournament, or exchange, "
-       "to the next; schedules pipedream, pipedream_2bw, ddg: steps after which the pipeline is "
-       "drained; auto, of parameter_averaging: the shortest that hides what travels, as ranks "
-       "measure it before the first step",
+       "to the next; gossip with topology pairs: from one question of a rank to the next; schedules "
+       "pipedream, pipedream_2bw, ddg: steps after which the pipeline is drained; auto, of "
+       "parameter_averaging: the shortest that hides what travels, as ranks measure it before the "
+       "first step",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; },
        1,
        plan::kMaxPeriod,
@@ -210,7 +211,8 @@ std::vector<RecipeField> meeting_fields() {
       {"strategy.topology",
        "gossip, tournament, codistillation: whom ranks mix parameters with, or send models to: "
        "ring, torus, hypercube, exponential, one_peer_exponential, complete; edges:0-1,1-2; "
-       "weights:1/2,1/2;1/2,1/2; or file:PATH",
+       "weights:1/2,1/2;1/2,1/2; file:PATH; or, of gossip, pairs: one other at any time, so that "
+       "nobody waits for a slow rank",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.topology; }},
       {"strategy.gradient_tracking",
        "gossip: estimate the mean gradient of all ranks, for different data on each; sends as much "

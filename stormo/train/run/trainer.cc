@@ -16,6 +16,7 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/loop/last_batch.h>
 #include <stormo/train/loop/run_facts.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/parameters/model_parameters.h>
@@ -23,7 +24,6 @@
 #include <stormo/train/planner/planned_step.h>
 #include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/run/elastic_run.h>
-#include <stormo/train/run/last_batch.h>
 #include <stormo/train/run/training_run.h>
 #include <stormo/train/sampling.h>
 #include <stormo/train/step/elastic_check.h>

@@ -5,11 +5,13 @@
 #include <ATen/Parallel.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/parallel/replicas/pairs.h>
 #include <stormo/train/autograd/seed_step.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/record/run_record.h>
 #include <stormo/train/run/elastic_run.h>
 #include <stormo/train/run/lock_step_run.h>
+#include <stormo/train/run/pairs_run.h>
 #include <stormo/train/run/rounds_run.h>
 #include <stormo/train/run/session_run.h>
 #include <stormo/train/state/saved_samples.h>
@@ -17,6 +19,13 @@
 
 namespace stormo::train {
 namespace {
+
+/// On one rank the plan is that of any strategy, in which nothing diverges.
+bool mixes_in_pairs(const RunSetup& setup) {
+  const Strategy& s = setup.options.strategy;
+  return s.kind == Strategy::Kind::kGossip && s.topology == parallel::kPairs &&
+         is_diverged(setup.plan);
+}
 
 constexpr const char* kTooLarge =
     "none: no rank has the whole model, which takes more than 256 MiB; 'stormo sample' makes one "
@@ -28,6 +37,7 @@ std::unique_ptr<TrainingRun> TrainingRun::create(RunSetup& setup) {
   if (setup.elastic != nullptr) return std::make_unique<ElasticRun>(setup);
   if (setup.options.session) return std::make_unique<SessionRun>(setup);
   if (has_servers(setup.plan)) return std::make_unique<RoundsRun>(setup);
+  if (mixes_in_pairs(setup)) return std::make_unique<PairsRun>(setup);
   return std::make_unique<LockStepRun>(setup);
 }
 

@@ -18,7 +18,7 @@ namespace stormo::train {
 
 /// One run from its first to its last step. Every member function is a collective, unless noted
 /// otherwise. What steps a rank does, and where it meets others, is the part of LockStepRun,
-/// RoundsRun and SessionRun.
+/// PairsRun, RoundsRun and SessionRun.
 class TrainingRun {
  public:
   /// The one for the plan and the options. `setup` is borrowed. Not a collective.

@@ -9,6 +9,7 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/replicas/mirrored.h>
 #include <stormo/parallel/replicas/mix.h>
+#include <stormo/parallel/replicas/pairs.h>
 #include <stormo/parallel/replicas/parameter_averaging.h>
 #include <stormo/parallel/strategy/strategy.h>
 
@@ -97,6 +98,18 @@ TEST(GossipStrategy, MixesThePartsOfReplicasThatAreCut) {
   EXPECT_THAT(all_actions(*p), testing::Contains("mix 0-3 over dp async by hypercube"));
 }
 
+// Means of pairs belong to no step; the average is that of steps that close.
+TEST(GossipStrategy, InPairsOnlyTheAverageOfAllIsPlanned) {
+  Strategy s = gossip_by("pairs");
+  s.period = 3;
+  const auto p = plan_for(s, shape(), {.ranks_per_host = {3, 2}});
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->strategy, "one_device+parameter_averaging+pairs");
+  EXPECT_EQ(*p, *compose(one_device(shape()), pairs(5)));
+  EXPECT_THAT(all_actions(*p), testing::Contains("average_parameters 0-3 over dp every 1048576"));
+  EXPECT_EQ(plan_for(s, shape(), {})->actions, one_device(shape()).actions) << "one rank";
+}
+
 TEST(GossipStrategy, SaysWhatDoesNotFit) {
   const auto said = [](const Strategy& s, int ranks, const StepOptions& step = {}) {
     return check_strategy(s, {.ranks_per_host = {ranks}}, step).message();
@@ -117,6 +130,10 @@ TEST(GossipStrategy, SaysWhatDoesNotFit) {
   EXPECT_EQ(said(cut, 8), "") << "4 replicas";
   EXPECT_THAT(said(cut, 6), HasSubstr("3 ranks are no power of two"));
   EXPECT_THAT(said(cut, 7), HasSubstr("7 ranks are no multiple of that"));
+  cut.topology = "pairs";
+  cut.gradient_tracking = true;
+  EXPECT_THAT(said(cut, 8), AllOf(HasSubstr("leave out pipeline and tensor"),
+                                  HasSubstr("leave out gradient_tracking")));
 }
 
 }  // namespace

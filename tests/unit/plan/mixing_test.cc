@@ -190,7 +190,7 @@ TEST(Mixing, SaysWhatIsWrongWithATopology) {
   EXPECT_EQ(said_of("rign", 4),
             "topology 'rign': there is none of this name, but ring, torus, hypercube, exponential, "
             "one_peer_exponential, complete, edges:0-1,1-2 and weights:0.5,0.5;0.5,0.5, or a file "
-            "of edges or weights");
+            "of edges or weights; pairs is gossip without steps in common");
   EXPECT_EQ(said_of("rign", 1), said_of("rign", 4)) << "one rank mixes with nobody, by any name";
   EXPECT_EQ(said_of("torus", 7),
             "topology 'torus': 7 ranks are no grid of 2 rows and columns or more; use 'ring', or "

@@ -15,6 +15,7 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/protocol/gossip/pair_exchange.h>
+#include <stormo/protocol/gossip/pairs.h>
 #include <stormo/protocol/gossip/push_sum.h>
 
 #include "tests/sanitized.h"
@@ -458,6 +459,31 @@ TEST(PairExchange, OfALostRankNothingIsAwaited) {
   asks.lose(1);
   EXPECT_FALSE(asks.question());
   EXPECT_EQ(asks.moved(1), 1);
+}
+
+TEST(Pairs, WhoAsksAsksAllThatAnswerAlike) {
+  constexpr int kSteps = 20'000;
+  for (const int ranks : {2, 3, 4, 7, 16}) {
+    EXPECT_EQ(asking_ranks(ranks), ranks - ranks / 2);
+    const double each = kSteps / static_cast<double>(ranks / 2);
+    std::map<std::pair<int, int>, double> together;  // of the first two that ask
+    for (int rank = 0; rank < ranks; rank += 2) {
+      std::map<int, double> asked;
+      for (int step = 1; step <= kSteps; ++step) {
+        const int peer = rank_to_ask(7, ranks, rank, step);
+        EXPECT_TRUE(peer < ranks && !asks(peer)) << peer;
+        EXPECT_EQ(rank_to_ask(7, ranks, rank, step), peer) << "whenever it is asked";
+        ++asked[peer];
+        if (rank == 2) ++together[{rank_to_ask(7, ranks, 0, step), peer}];
+      }
+      EXPECT_EQ(std::ssize(asked), ranks / 2);
+      for (const auto& [peer, times] : asked) EXPECT_NEAR(times, each, 5 * std::sqrt(each));
+    }
+    // two ranks choose independently of each other
+    for (const auto& [both, times] : together) {
+      EXPECT_NEAR(times, each / (ranks / 2), 6 * std::sqrt(each));
+    }
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include <stormo/train/run/last_batch.h>
+#include <stormo/train/loop/last_batch.h>
 
 #include <algorithm>
 
