@@ -49,6 +49,7 @@ Status check_overrides(const ParsedRecipe& parsed) {
   alone.recipe.train.strategy = {.kind = trained.kind,
                                  .exchange_periods = trained.exchange_periods};
   alone.recipe.train.gradients = {};
+  alone.recipe.freeze_step = 0;
   alone.recipe.train.servers.worker_timeout_s = ServerOptions().worker_timeout_s;
   leave_out_unused(alone.recipe);
   // nothing is saved

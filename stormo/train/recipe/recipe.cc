@@ -18,6 +18,7 @@
 #include <stormo/checkpoint/file/checked_file.h>
 #include <stormo/model/registry.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
+#include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/recipe/toml_depth.h>
@@ -310,9 +311,20 @@ class RecipeParser {
     if (may && at_risk && model::takes_images(parsed_.recipe.model.kind)) t.clip_norm = 1;
   }
 
+  /// Momenta that travel are those of copies on all ranks.
+  void settle_copies() {
+    const Recipe& recipe = parsed_.recipe;
+    Strategy& s = parsed_.recipe.train.strategy;
+    const bool replicates = parallel::row_of(s.kind).all_reduces;
+    if (recipe.freeze_step == 0 || !replicates) return;
+    if (s.parameters == Strategy::Parameters::kAuto)
+      s.parameters = Strategy::Parameters::kReplicated;
+  }
+
   ParsedRecipe finish() {
     settle_length();
     settle_clipping();
+    settle_copies();
     if (parsed_.recipe.open.period) parsed_.recipe.train.strategy.period = kLongestPeriod;
     if (errors_ > kMostErrors) {
       parsed_.errors.push_back(fmt::format("{}: and {} more", source_, errors_ - kMostErrors));

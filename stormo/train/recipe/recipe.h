@@ -84,6 +84,7 @@ struct Recipe {
   ElasticTraining elastic;
   std::string access = "umask";    ///< to files: "umask", or for "owner", "group", "everyone"
   std::int64_t verify_state = -1;  ///< see Trainer::verify_state()
+  std::int64_t freeze_step = 0;    ///< see Trainer::freeze_after()
   OpenKeys open;                   ///< of `train`
   TrainerOptions train;            ///< its name is the recipe's; recipe_json is filled by resolve
 };

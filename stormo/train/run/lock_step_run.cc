@@ -11,6 +11,7 @@
 
 #include <stormo/plan/project.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/step/variance_freeze.h>
 
 namespace stormo::train {
 
@@ -60,6 +61,7 @@ Status LockStepRun::train_until_equal(const std::string& section) {
 }
 
 Status LockStepRun::train_one_step() {
+  STORMO_RETURN_IF_ERROR(follow_freeze());
   begin_step(run_.state.step + 1);
   agrees_ = false;
   const StepAt at = next_step();
@@ -182,10 +184,20 @@ void LockStepRun::try_overlap() {
 
 Status LockStepRun::try_other_plan() {
   STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(run_.world));
-  if (!changed) return {};
-  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan plan,
-                          overlapped(run_.setup.plan, overlap_->current()));
-  return model_.runner().set_plan(plan);
+  return changed ? adopt_plan() : Status();
+}
+
+// The first steps of 1-bit Adam have a plan of their own.
+Status LockStepRun::follow_freeze() {
+  const bool is_frozen = run_.state.step >= run_.setup.freeze_after;
+  return std::exchange(is_frozen_, is_frozen) == is_frozen ? Status() : adopt_plan();
+}
+
+Status LockStepRun::adopt_plan() {
+  const Overlap overlap = overlap_ ? overlap_->current() : Overlap::at_the_end();
+  STORMO_ASSIGN_OR_RETURN(plan::StepPlan plan, overlapped(run_.setup.plan, overlap));
+  return model_.runner().set_plan(is_frozen_ ? std::move(plan)
+                                             : plan_before_freeze(std::move(plan)));
 }
 
 Status LockStepRun::note_end() {

@@ -50,11 +50,14 @@ class LockStepRun : public CommonRun {
   Status follow_period();
   void try_overlap();
   Status try_other_plan();
+  Status follow_freeze();
+  Status adopt_plan();
 
   std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
   std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
   std::unique_ptr<StateWatch> watch_;
   bool steps_overlap_ = false;
+  bool is_frozen_ = true;         // ranks exchange what the setup's plan says
   bool closes_next_ = false;      // the next step ends all periods
   bool closed_ = false;           // the last one did
   bool agrees_ = false;           // in this step
