@@ -364,6 +364,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   train::Trainer trainer(group, task, data.train, data.splits, std::move(options));
   trainer.set_data_records(data.records);
   trainer.verify_state(run.parsed.recipe.verify_state);
+  trainer.freeze_after(run.parsed.recipe.freeze_step);
   const std::unique_ptr<train::ElasticSession> elastic = elastic_session(run);
   trainer.set_elastic(elastic.get());
   STORMO_RETURN_IF_ERROR(refuse_together(group, check_plan(run, world, *task.module, trainer)));

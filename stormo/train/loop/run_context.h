@@ -58,6 +58,7 @@ struct RunSetup {
   server::Facts facts = {};  ///< of run_facts(), for a worker of server processes
   std::optional<LeftToTheFirst> left = {};
   std::int64_t verify_state = 0;                             ///< see Trainer::verify_state()
+  std::int64_t freeze_after = 0;                             ///< see Trainer::freeze_after()
   std::function<Result<observe::RunObserver*>()> lead = {};  ///< see Trainer::on_lead()
   ElasticSession* elastic = nullptr;                         ///< see Trainer::set_elastic()
   /// In an epoch of pipelines (docs/elastic.md); nothing: the ranks are those of the mesh.

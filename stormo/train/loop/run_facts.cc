@@ -77,6 +77,7 @@ std::vector<comm::Fact> run_facts(const RunSetup& setup) {
   const std::vector<comm::Fact> options = recipe_facts({.train = setup.options});
   facts.insert(facts.end(), options.begin(), options.end());
   facts.push_back({"state is compared in steps", std::to_string(setup.verify_state)});
+  facts.push_back({"mean of squares is frozen after step", std::to_string(setup.freeze_after)});
   const GradScalerOptions& scale = setup.options.loss_scale;
   facts.push_back(
       {"loss scale", fmt::format("{} {} {} {}", scale.initial_scale, scale.growth_factor,

@@ -9,6 +9,7 @@
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/step/variance_freeze.h>
 
 namespace stormo::train {
 namespace {
@@ -50,6 +51,7 @@ Status RunModel::make_parameters() {
   store_ = make_store(plan, *groups_, module, run_.options, run_.setup.facts, bring);
   store_->set_sink(&run_.lanes);
   if (store_->population() != nullptr) store_->population()->set_judge(judge_of(run_.setup));
+  if (run_.setup.freeze_after > 0) freeze_after(*store_, run_.setup.freeze_after);
   if (in_parts != nullptr) parts_.emplace(*in_parts, *store_);
   if (run_.setup.task.autocast == torch::kHalf) {
     scaler_ = std::make_unique<GradScaler>(run_.world, run_.options.loss_scale);

@@ -51,6 +51,7 @@ Status check_overrides(const ParsedRecipe& parsed) {
   alone.recipe.train.gradients = {};
   alone.recipe.momentum_correction = false;
   alone.recipe.train.averaging.warmup_steps = 0;
+  alone.recipe.freeze_step = 0;
   alone.recipe.train.servers.worker_timeout_s = ServerOptions().worker_timeout_s;
   leave_out_unused(alone.recipe);
   // nothing is saved

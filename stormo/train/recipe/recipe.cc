@@ -19,6 +19,7 @@
 #include <stormo/model/registry.h>
 #include <stormo/parallel/computation/correct_momentum.h>
 #include <stormo/parallel/pipeline/pipeline_schedule.h>
+#include <stormo/parallel/strategy/strategy_table.h>
 #include <stormo/train/recipe/recipe_keys.h>
 #include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/recipe/toml_depth.h>
@@ -318,9 +319,20 @@ class RecipeParser {
         parallel::correct_momentum({.momentum = t.optimizer.momentum, .clip_norm = t.clip_norm}));
   }
 
+  /// Momenta that travel are those of copies on all ranks.
+  void settle_copies() {
+    const Recipe& recipe = parsed_.recipe;
+    Strategy& s = parsed_.recipe.train.strategy;
+    const bool replicates = parallel::row_of(s.kind).all_reduces;
+    if (recipe.freeze_step == 0 || !replicates) return;
+    if (s.parameters == Strategy::Parameters::kAuto)
+      s.parameters = Strategy::Parameters::kReplicated;
+  }
+
   ParsedRecipe finish() {
     settle_length();
     settle_clipping();
+    settle_copies();
     if (parsed_.recipe.open.period) parsed_.recipe.train.strategy.period = kLongestPeriod;
     if (errors_ > kMostErrors) {
       parsed_.errors.push_back(fmt::format("{}: and {} more", source_, errors_ - kMostErrors));

@@ -84,6 +84,7 @@ struct Recipe {
   ElasticTraining elastic;
   std::string access = "umask";    ///< to files: "umask", or for "owner", "group", "everyone"
   std::int64_t verify_state = -1;  ///< see Trainer::verify_state()
+  std::int64_t freeze_step = 0;    ///< see Trainer::freeze_after()
   /// The ranks encode the optimizer's momentum, by a pass of `train`: parallel::correct_momentum().
   bool momentum_correction = false;
   OpenKeys open;         ///< of `train`

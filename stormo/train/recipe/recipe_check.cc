@@ -12,6 +12,7 @@
 #include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/step/topology_file.h>
+#include <stormo/train/step/variance_freeze.h>
 
 namespace stormo::train {
 namespace {
@@ -87,6 +88,10 @@ class RecipeCheck {
             "is that of the mean of gradients which muon makes orthogonal; write "
             "optimizer.momentum=0.95");
     require(o.kind != Kind::kLars || o.trust > 0, "optimizer.trust", "must be greater than 0");
+    if (recipe_.freeze_step > 0) {
+      const Status freeze = check_freeze(train_, recipe_.precision == "float16");
+      require(freeze.ok(), "optimizer.freeze_step", freeze.message());
+    }
     const LearningRateOptions& rate = train_.learning_rate;
     const double peak = scaled_learning_rate(rate, o.lr, train_.global_batch);
     require(

@@ -259,6 +259,10 @@ std::vector<RecipeField> optimizer_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.optimizer.beta2; }, 0, 0.9999999},
       {"optimizer.epsilon", "adam, adamw, adagrad, rmsprop, lamb, muon: added to the denominator",
        [](Recipe& r) -> FieldPlace { return &r.train.optimizer.epsilon; }, 0, 1},
+      {"optimizer.freeze_step",
+       "adam, adamw: > 0: 1-bit Adam: after so many steps the mean of squares stays as it is, and "
+       "ranks exchange momenta in strategy.compression; until then gradients without it",
+       [](Recipe& r) -> FieldPlace { return &r.freeze_step; }, 0, kMost},
       {"optimizer.nesterov", "sgd, muon: look ahead along the momentum",
        [](Recipe& r) -> FieldPlace { return &r.train.optimizer.nesterov; }},
       {"optimizer.alpha", "rmsprop: decay of the mean of squared gradients",

@@ -211,6 +211,7 @@ Status GradientReducer::perform(const plan::Action& action) {
 
 Status GradientReducer::start_next() {
   Part& part = parts_[started_++];
+  if (prepare_) prepare_(part.range);
   if (world_.size() > 1) {  // else they are the average, bit for bit
     if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
     double total = total_asked_ ? total_weight_ : 0;

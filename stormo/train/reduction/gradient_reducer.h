@@ -51,6 +51,10 @@ class GradientReducer {
   void keep_residuals(TensorMap kept) { kept_ = std::move(kept); }
   /// Called for actions that start before perform() is called for them.
   void on_done(DoneAction done) { done_ = std::move(done); }
+  /// Called once in a pass for the gradients of each action, before they are sent: it may replace
+  /// those of this rank.
+  using Prepare = std::function<void(const ParameterRange&)>;
+  void prepare_with(Prepare prepare) { prepare_ = std::move(prepare); }
   /// From now on asynchronous actions start during backward passes, as soon as their gradients are
   /// complete. Installs no hooks if the plan has none. To be called again after set_plan().
   void observe_backward();
@@ -113,6 +117,7 @@ class GradientReducer {
   comm::Communicator& world_;
   std::vector<NamedParameter> parameters_;
   DoneAction done_;
+  Prepare prepare_;
 
   std::optional<plan::Action> count_;
   std::vector<analysis::Collective> counted_;  // what it sends

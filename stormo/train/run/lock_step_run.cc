@@ -13,6 +13,7 @@
 #include <stormo/train/loop/population_report.h>
 #include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/step/variance_freeze.h>
 
 namespace stormo::train {
 
@@ -66,6 +67,7 @@ Status LockStepRun::train_until_equal(const std::string& section) {
 
 Status LockStepRun::train_one_step() {
   STORMO_RETURN_IF_ERROR(follow_density());
+  STORMO_RETURN_IF_ERROR(follow_freeze());
   begin_step(run_.state.step + 1);
   agrees_ = false;
   const StepAt at = next_step();
@@ -205,10 +207,17 @@ Status LockStepRun::follow_density() {
   return std::exchange(density_, density) == density ? Status() : adopt_plan();
 }
 
+// The first steps of 1-bit Adam have a plan of their own.
+Status LockStepRun::follow_freeze() {
+  const bool is_frozen = run_.state.step >= run_.setup.freeze_after;
+  return std::exchange(is_frozen_, is_frozen) == is_frozen ? Status() : adopt_plan();
+}
+
 // What codecs keep goes on with the next plan.
 Status LockStepRun::adopt_plan() {
   const Overlap overlap = overlap_ ? overlap_->current() : Overlap::at_the_end();
   STORMO_ASSIGN_OR_RETURN(plan::StepPlan plan, overlapped(run_.setup.plan, overlap));
+  if (!is_frozen_) plan = plan_before_freeze(std::move(plan));
   return model_.runner().set_plan(
       with_density_of_step(std::move(plan), run_.state.step + 1, warmup_of_density()));
 }

@@ -52,6 +52,7 @@ class LockStepRun : public CommonRun {
   Status try_other_plan();
   std::int64_t warmup_of_density() const;
   Status follow_density();
+  Status follow_freeze();
   Status adopt_plan();
 
   std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
@@ -59,6 +60,7 @@ class LockStepRun : public CommonRun {
   std::unique_ptr<StateWatch> watch_;
   double density_ = 1;  // of a warm-up, in the plan of this step
   bool steps_overlap_ = false;
+  bool is_frozen_ = true;         // ranks exchange what the setup's plan says
   bool closes_next_ = false;      // the next step ends all periods
   bool closed_ = false;           // the last one did
   bool agrees_ = false;           // in this step

@@ -29,6 +29,7 @@
 #include <stormo/train/step/elastic_check.h>
 #include <stormo/train/step/few_numbers.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/train/step/variance_freeze.h>
 #include <stormo/train/store/host_shared_parameters.h>
 
 namespace stormo::train {
@@ -129,6 +130,11 @@ Status validate(const RunSetup& setup) {
   check_parameters(setup, require);
   const Status momentum = check_momentum(setup.plan, o);
   require(momentum.ok(), momentum.message());
+  require(setup.freeze_after >= 0, "the step to freeze after must not be negative");
+  if (setup.freeze_after > 0) {
+    const Status freeze = check_freeze(o, setup.task.autocast == torch::kHalf);
+    require(freeze.ok(), freeze.message());
+  }
   const Status shards = check_logical_shards(o, first_ranks(setup));
   require(shards.ok(), shards.message());
   require(o.logical_shards == 0 || !has_batch_norm(*setup.task.module),
@@ -363,6 +369,7 @@ void Trainer::accept_changes(std::vector<std::string> keys) {
   state_->setup.accepted_changes = std::move(keys);
 }
 void Trainer::verify_state(std::int64_t steps) { state_->setup.verify_state = steps; }
+void Trainer::freeze_after(std::int64_t steps) { state_->setup.freeze_after = steps; }
 void Trainer::on_lead(std::function<Result<observe::RunObserver*>()> make) {
   state_->setup.lead = std::move(make);
 }

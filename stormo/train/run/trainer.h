@@ -41,6 +41,11 @@ class Trainer {
   /// minority are replaced, with a warning "replica_mismatch"; see docs/faults.md. 0: no; -1: as
   /// often as costs at most 1 % of a step. The same on all ranks.
   void verify_state(std::int64_t steps);
+  /// 1-bit Adam: after so many steps, > 0, the optimizer's mean of squares stays as it is, and
+  /// ranks average momenta in place of gradients, in the codec of TrainerOptions::gradients. Until
+  /// then gradients travel as they are, and there is no codec. See docs/compression.md. The same on
+  /// all ranks.
+  void freeze_after(std::int64_t steps);
   /// For a worker of server processes with backups, which may have to go on with what the first
   /// worker did: called once then, by run() on its rank 0. The observer that it returns, not owned,
   /// prints from there on; a failure ends the run.

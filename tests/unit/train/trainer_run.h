@@ -95,6 +95,7 @@ class TrainerRun : public testing::Test {
   train::TrainerOptions options;
   std::vector<std::string> accepted_changes;
   std::int64_t verify_state = 0;
+  std::int64_t freeze_after = 0;
   std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(96);
   std::string folder;
   std::function<Result<std::vector<std::unique_ptr<comm::Communicator>>>(int ranks)> make_group =
@@ -125,6 +126,7 @@ class TrainerRun : public testing::Test {
     trainer.set_observer(&recorder);
     trainer.accept_changes(accepted_changes);
     trainer.verify_state(verify_state);
+    trainer.freeze_after(freeze_after);
     if (on_action) trainer.on_action([&](const plan::Action& a) { on_action(world.rank(), a); });
     STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
     return Outcome{end, values_of(*task.module), recorder.steps, recorder.evals};
