@@ -310,8 +310,7 @@ constexpr std::string_view kKeysOfCuts =
 /// Keys of averages of parameters.
 constexpr std::string_view kKeysOfAverages =
     "worker_ranks period local_period warmup_steps max_distance period_seconds outer outer_lr "
-    "outer_momentum "
-    "average_state state_periods fragments delay mixing compression density";
+    "outer_momentum average_state state_periods fragments delay mixing compression density";
 
 /// Every rank, or replica, has the same gradients.
 StrategyRow replicas(Kind kind, std::string_view name, std::string_view ranks, Distribute how) {

@@ -173,7 +173,8 @@ std::vector<RecipeField> period_fields() {
       {"strategy.period",
        "parameter_server with policy average, parameter_averaging, gossip, tournament, "
        "codistillation, elastic_averaging: steps from one average of all, tournament, or exchange, "
-       "to the next; gossip with topology pairs: from one question of a rank to the next; schedules "
+       "to the next; gossip with topology pairs: from one question of a rank to the next; "
+       "schedules "
        "pipedream, pipedream_2bw, ddg: steps after which the pipeline is drained; auto, of "
        "parameter_averaging: the shortest that hides what travels, as ranks measure it before the "
        "first step",

@@ -1,9 +1,9 @@
 #include <stormo/train/run/rounds_run.h>
 
 #include <stormo/plan/project.h>
+#include <stormo/train/loop/server_report.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/perform/perform.h>
-#include <stormo/train/run/server_report.h>
 
 namespace stormo::train {
 

@@ -8,7 +8,7 @@
 
 #include <stormo/plan/project.h>
 #include <stormo/train/autograd/seed_step.h>
-#include <stormo/train/run/server_report.h>
+#include <stormo/train/loop/server_report.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {

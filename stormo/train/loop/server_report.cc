@@ -1,4 +1,4 @@
-#include <stormo/train/run/server_report.h>
+#include <stormo/train/loop/server_report.h>
 
 #include <cstddef>
 #include <string>
