@@ -4,10 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
