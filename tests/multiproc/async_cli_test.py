@@ -328,7 +328,7 @@ class AsyncTest(TrainTest):
 
     def test_ranks_mix_in_pairs(self):
         """At any time: as good as in steps that all do, and all have the mean at an evaluation and the end."""
-        long = ("-n", "4", GOSSIP, "steps=200", "data.path=data/mnist", "eval_every=50", "checkpoint.every=100",
+        long = ("-n", "4", GOSSIP, "steps=80", "data.path=data/mnist", "eval_every=20", "checkpoint.every=40",
                 "--overwrite")
         ring = self.lines("mlp.toml", *long, "strategy.topology=ring")
         pairs = self.lines("mlp.toml", *long, "strategy.topology=pairs", "strategy.period=1")
@@ -337,7 +337,7 @@ class AsyncTest(TrainTest):
         self.assertLess(of_ring, first / 2, "it learns")
         self.assertLess(abs(of_pairs - of_ring), 0.1)
         self.assertGreaterEqual(pairs[-1]["averaging"]["averages"], 2 * 4, "of each rank that asks, in each round")
-        self.assertEqual(pairs[-1]["samples"], 200 * 8)
+        self.assertEqual(pairs[-1]["samples"], 80 * 8)
 
     def test_nobody_waits_for_a_rank_of_a_pair_that_is_stopped(self):
         run = self.start("mlp.toml", "--json", "-n", "4", GOSSIP, "strategy.topology=pairs", "strategy.period=1",

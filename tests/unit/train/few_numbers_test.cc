@@ -94,7 +94,7 @@ TEST_F(FewNumbers, AWarmUpSendsWhatThePlansOfItsDensitiesSend) {
   };
   for (const auto& [step, density] :
        {std::pair{3, 0.25}, {6, 0.0625}, {8, 0.015625}, {10, 0.004}}) {
-    EXPECT_EQ(of_step(0.004, 8, step), of_step(density, 0, 4)) << "step " << step;
+    EXPECT_EQ(of_step(0.004, 8, step), of_step(density, 0, step)) << "step " << step;
   }
   std::int64_t numbers = 0;
   for (const torch::Tensor& p : test::make_toy_module(3)->parameters()) numbers += p.numel();
