@@ -37,6 +37,7 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/loop/no_launcher.h>
 #include <stormo/train/loop/run_facts.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/prepare/column_data.h>
@@ -87,14 +88,16 @@ std::shared_ptr<launch::Outliving> outlive(const TrainRun& run) {
   const std::string& folder = run.parsed.recipe.train.checkpoint.directory;
   const std::string output = fmt::format("{}{}rank-{}-{}", folder, folder.empty() ? "" : "/",
                                          place.host, place.local_rank);
-  auto begun = launch::Outliving::begin(
-      {.output = output, .on_orphaned = [who = run.elastic->identity(), output] {
-         std::cerr << fmt::format(
-             "{}: warning: the launcher has ended, or its connection to this host. Training goes "
-             "on; no rank is started again. Output goes on in {}.out and {}.err. To end the run: "
-             "kill -TERM {} here\n",
-             who, output, output, ::getpid());
-       }});
+  const bool is_orphan = launch::process_environment()(launch::kNoLauncherVariable).has_value();
+  if (is_orphan) train::expect_no_launcher();
+  const auto tell = [who = run.elastic->identity(), output] {
+    std::cerr << fmt::format(
+        "{}: warning: the launcher has ended, or its connection to this host. Training goes on. "
+        "Output goes on in {}.out and {}.err. To end the run: kill -TERM {} here\n",
+        who, output, output, ::getpid());
+  };
+  auto begun =
+      launch::Outliving::begin({.output = output, .on_orphaned = tell, .is_orphan = is_orphan});
   if (begun.ok()) return *std::move(begun);
   std::cerr << fmt::format("{}: warning: this rank ends with the launcher: {}\n",
                            run.elastic->identity(), message_text(begun.status().message()));
