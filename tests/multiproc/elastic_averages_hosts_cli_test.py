@@ -11,6 +11,7 @@ from elastic_hosts_cli_test import ElasticHostsTest
 from train_cli import main
 
 WAYS = (AVERAGES, DILOCO, GOSSIP)
+AT_REST = 10 * STEPS_AFTER  # the loss falls no more by a bound of the comparison
 
 
 class TwoHosts(ElasticHostsTest):
@@ -27,6 +28,7 @@ class TwoHosts(ElasticHostsTest):
                 for victim in (3, 0):
                     job.send(victim, signal.SIGKILL)
                     job.until_ranks(4)
+                job.until_step(AT_REST)
                 job.stop_rank(2)
                 self.assertEqual((job.names("lost"), job.names("joined")), ([1, 0], [1, 0]))
                 self.assert_as_without_deaths(job, self.COUNT * self.RANKS, *words)
@@ -39,6 +41,7 @@ class TwoHosts(ElasticHostsTest):
                 job.until_step(STEPS_AFTER)
                 self.kill_host(job, 0, 1)
                 job.until_ranks(2)
+                job.until_step(AT_REST)
                 job.stop()
                 self.assertEqual(job.names("lost"), [0, 1])
                 self.assert_as_without_deaths(job, self.COUNT * self.RANKS, *words)
@@ -60,6 +63,7 @@ class ThreeHosts(ElasticHostsTest):
                 job.until_step(job.step + STEPS_AFTER)
                 self.kill(host)
                 job.until_ranks(2)
+                job.until_step(AT_REST)
                 job.stop_rank(1)
                 self.assert_as_without_deaths(job, self.COUNT * self.RANKS, *words)
 

@@ -119,7 +119,7 @@ class ElasticHosts(ElasticHostsTest):
         job.send(3, signal.SIGKILL)
         job.until_ranks(4)
         steps, err = job.stop()
-        self.assertIn("the remote shell closed the connection", err)
+        self.assertRegex(err, rf"rank 3 \(host {self.name}-2, pid \d+\) lost with its host")
         self.assert_as_one_process(job, steps)
 
     def test_an_agent_is_lost(self):

@@ -221,6 +221,7 @@ Status Keeper::take_over() {
                       .stands_in = kRanksOfHost});
   }
   job_->environment.push_back(std::string(kNoLauncherVariable) + "=1");
+  job_->forks = false;  // whoever is lost would have to wait until the program is loaded
   STORMO_ASSIGN_OR_RETURN(
       ranks_, LocalRanks::stand_by(loop_, orphans_, *std::move(job_), std::move(guard), *this));
   ranks_->pause_output(true);  // what a rank says before it writes to files, it takes there
