@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include <stormo/launch/environment.h>
-#include <stormo/launch/job/host_job.h>
+#include <stormo/launch/messages/host_job.h>
 #include <stormo/launch/process/signals.h>
 #include <stormo/launch/process/spawn.h>
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -37,6 +36,7 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/loop/no_launcher.h>
 #include <stormo/train/loop/run_facts.h>
 #include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/prepare/column_data.h>
@@ -87,14 +87,16 @@ std::shared_ptr<launch::Outliving> outlive(const TrainRun& run) {
   const std::string& folder = run.parsed.recipe.train.checkpoint.directory;
   const std::string output = fmt::format("{}{}rank-{}-{}", folder, folder.empty() ? "" : "/",
                                          place.host, place.local_rank);
-  auto begun = launch::Outliving::begin(
-      {.output = output, .on_orphaned = [who = run.elastic->identity(), output] {
-         std::cerr << fmt::format(
-             "{}: warning: the launcher has ended, or its connection to this host. Training goes "
-             "on; no rank is started again. Output goes on in {}.out and {}.err. To end the run: "
-             "kill -TERM {} here\n",
-             who, output, output, ::getpid());
-       }});
+  const bool is_orphan = launch::process_environment()(launch::kNoLauncherVariable).has_value();
+  if (is_orphan) train::expect_no_launcher();
+  const auto tell = [who = run.elastic->identity(), output] {
+    std::cerr << fmt::format(
+        "{}: warning: the launcher has ended, or its connection to this host. Training goes on. "
+        "Output goes on in {}.out and {}.err. To end the run: kill -TERM {} here\n",
+        who, output, output, ::getpid());
+  };
+  auto begun =
+      launch::Outliving::begin({.output = output, .on_orphaned = tell, .is_orphan = is_orphan});
   if (begun.ok()) return *std::move(begun);
   std::cerr << fmt::format("{}: warning: this rank ends with the launcher: {}\n",
                            run.elastic->identity(), message_text(begun.status().message()));
@@ -331,9 +333,8 @@ Status load_other_weights(const TrainRun& run, const World& world, Prepared& pre
       const std::vector<std::string> lines,
       train::load_initial_weights(run.parsed.recipe, prepared.data.preprocessing,
                                   *prepared.task.module));
-  for (const std::string& line : lines) {
-    if (begins_run(run, world)) std::cerr << printable(line) << "\n";
-  }
+  if (!begins_run(run, world)) return {};
+  for (const std::string& line : lines) std::cerr << printable(line) << "\n";
   return {};
 }
 
@@ -351,9 +352,8 @@ Result<int> train_as_rank(World& world, const TrainRun& run, Outlets& outlets, P
   const train::Recipe& recipe = run.parsed.recipe;
   const bool gives_values = begins_run(run, world) || is_population(recipe.train.strategy.kind);
   const bool takes_others = gives_values && begins_with_others(recipe);
-  if (problem.ok() && takes_others) {
-    problem = train::check_initial_weights(run.parsed.recipe, *prepared->task.module);
-  }
+  if (problem.ok() && takes_others)
+    problem = train::check_initial_weights(recipe, *prepared->task.module);
   STORMO_RETURN_IF_ERROR(refuse_together(group, problem));
   auto& [data, task] = *prepared;
   if (begins_run(run, world)) warn_of(run, data);

@@ -461,6 +461,7 @@ bool places_a_rank(std::string_view name) {
                                                 "STORMO_JOB",
                                                 "STORMO_REGISTER",
                                                 "STORMO_INCARNATION",
+                                                "STORMO_NO_LAUNCHER",
                                                 "STORMO_RENDEZVOUS",
                                                 "MPI_LOCALNRANKS",
                                                 "ROLE_RANK",

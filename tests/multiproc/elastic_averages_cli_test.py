@@ -4,24 +4,11 @@ others average or mix on, and replacements come in with the state of one of them
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
-import json
-
-from elastic_cli import STEPS_AFTER, ElasticTest, Job
+from elastic_cli import AVERAGES, DILOCO, GOSSIP, STEPS_AFTER, ElasticTest, Job
 from train_cli import LONG_FORM, main
-
-AVERAGES = ("strategy.kind=parameter_averaging", "strategy.period=4")
-DILOCO = (*AVERAGES, "strategy.outer=nesterov")
-GOSSIP = ("strategy.kind=gossip", "strategy.topology=ring")
 
 
 class Averages(ElasticTest):
-    def loss_without_deaths(self, steps, *words):
-        """Of the last of so many steps, without elastic training."""
-        done = self.stormo("train", "mlp.toml", "-n", "4", "--json", "precision=float64", f"train.steps={steps}",
-                           "checkpoint.directory=undisturbed", "--overwrite", *words)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return [r["loss"] for r in map(json.loads, done.stdout.splitlines()) if r["event"] == "step"][-1]
-
     def test_any_rank_may_be_killed(self):
         for words, some in ((DILOCO, range(4)), (AVERAGES, (0,)), (GOSSIP, (0, 3))):
             victims = list(range(4) if LONG_FORM else some)
@@ -30,12 +17,11 @@ class Averages(ElasticTest):
                 for victim in victims:
                     job.lose(victim)
                     job.until_ranks(4)
-                steps, err = job.stop()
+                _, err = job.stop()
                 for what in ("lost", "joined"):
                     self.assertEqual(job.names(what), victims, err)
                 self.assertEqual(err.count("has the state: "), len(victims), err)
-                without = self.loss_without_deaths(max(job.losses), *words)
-                self.assertAlmostEqual(job.losses[max(job.losses)], without, delta=0.03, msg=f"after {steps} steps")
+                self.assert_as_without_deaths(job, 4, *words)
 
     def test_the_last_rank_goes_on_alone(self):
         job = Job(self, 3, *DILOCO)

@@ -3,6 +3,7 @@
 Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -14,6 +15,11 @@ from train_cli import DEADLINE_S, TrainTest, children_of, if_there, ranks_of
 STEPS_AFTER = 20  # that show that a job trains
 MANY = 1_000_000  # steps: the test ends the run
 SILENCE = "elastic.silence=5"  # who lives is not lost on a busy machine, either
+
+# Ranks that train on by themselves.
+AVERAGES = ("strategy.kind=parameter_averaging", "strategy.period=4")
+DILOCO = (*AVERAGES, "strategy.outer=nesterov")
+GOSSIP = ("strategy.kind=gossip", "strategy.topology=ring")
 
 
 class Job:
@@ -91,6 +97,8 @@ class Job:
 
     def kill_launcher(self):
         """From now on its ranks are looked for among what it has left."""
+        for path in self.test.folder.glob("run/rank-*"):
+            path.unlink()  # of a job before
         left, self.processes = ranks_of(self.process), list(children_of(self.process.pid))
         self.process.kill()
         for line in self.process.stdout:  # what it had written
@@ -102,10 +110,22 @@ class Job:
 
     def stop_rank(self, rank):
         """By a person's signal to a rank of a job without launcher. Returns the last step."""
+        self.left.update(self.ranks_left())
         self.send(rank, signal.SIGTERM)
         self.until(lambda: self.records[-1]["event"] == "end")
         self.until_gone()
         return self.records[-1]["steps"]
+
+    def ranks_left(self):
+        """Those that run, started by whomever: rank -> process id."""
+        found = {}
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it ends meanwhile, or is another user's
+                if os.readlink(entry / "cwd").startswith(str(self.test.folder)):
+                    variables = (entry / "environ").read_bytes().split(b"\0")
+                    found.update((int(v.split(b"=")[1]), int(entry.name)) for v in variables
+                                 if v.startswith(b"STORMO_RANK="))
+        return found
 
     def names(self, what):
         """Of all epochs so far: the local ranks that were lost, have left, or have joined, in order."""
@@ -180,6 +200,16 @@ class ElasticTest(TrainTest):
                             f"step {step} has no report; epochs: {job.epochs}, silent: {sorted(silent)}")
         for step, loss in job.losses.items():
             self.assertAlmostEqual(loss, expected[step], delta=1e-9 * max(1, abs(expected[step])), msg=f"step {step}")
+
+    def assert_as_without_deaths(self, job, ranks, *words):
+        """The last losses of ranks that train on by themselves: those of a run of so many, of whom none is lost."""
+        done = self.stormo("train", "mlp.toml", "-n", str(ranks), "--json", "precision=float64",
+                           f"train.steps={job.step}", "checkpoint.directory=undisturbed", "--overwrite", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        expected = {r["step"]: r["loss"] for r in map(json.loads, done.stdout.splitlines()) if r["event"] == "step"}
+        last = sorted(job.losses)[-STEPS_AFTER:]
+        of_job, without = (sum(losses[step] for step in last) / len(last) for losses in (job.losses, expected))
+        self.assertAlmostEqual(of_job, without, delta=0.03, msg=f"steps {last[0]} to {last[-1]}")
 
     def assert_evaluated_as_one_process(self, job, steps, recipe, words):
         """Likewise its evaluations."""

@@ -28,15 +28,24 @@ class ElasticHostsTest(HostsTest, ElasticTest):
         return [pid for pid in children_of(job.process.pid) if there <= set(children_of(pid))]
 
     @staticmethod
+    def parent_of(rank):
+        """The agent, which has started it."""
+        stat = pathlib.Path(f"/proc/{rank}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1])
+
+    @staticmethod
     def kill(processes):
         for pid in processes:
             with contextlib.suppress(ProcessLookupError):  # some end with others
                 os.kill(pid, signal.SIGKILL)
 
-    def kill_host(self, job, *ranks):
-        """All of the job that runs there."""
+    def processes_of(self, job, *ranks):
+        """All of the job on the host of these ranks."""
         agents = self.agents(job, *ranks)
-        self.kill([*agents, *(pid for agent in agents for pid in children_of(agent))])
+        return [*agents, *(pid for agent in agents for pid in children_of(agent))]
+
+    def kill_host(self, job, *ranks):
+        self.kill(self.processes_of(job, *ranks))
 
 
 class ElasticHosts(ElasticHostsTest):
@@ -94,10 +103,23 @@ class ElasticHosts(ElasticHostsTest):
         job.until_step(STEPS_AFTER)
         job.kill_launcher()
         job.until_step(job.step + STEPS_AFTER)
-        for left, victim in ((3, 3), (2, 0)):  # a majority of the register is on the two hosts
+        for victim in (3, 0):  # a majority of the register is on the two hosts
             job.send(victim, signal.SIGKILL)
-            job.until_ranks(left)
-        steps = job.stop_rank(2)
+            job.until_ranks(4)
+        steps = job.stop_rank(3)  # also one that was started again asks all to stop
+        self.assertEqual((job.names("lost"), job.names("joined")), ([1, 0], [1, 0]))
+        self.assert_as_one_process(job, steps)
+
+    def test_an_agent_is_killed(self):
+        """And the launcher, whose shell to the host lives, has lost the host."""
+        job = self.job()
+        job.until_step(STEPS_AFTER)
+        os.kill(self.parent_of(ranks_of(job.process)[3]), signal.SIGKILL)
+        job.until_step(job.step + STEPS_AFTER)
+        job.send(3, signal.SIGKILL)
+        job.until_ranks(4)
+        steps, err = job.stop()
+        self.assertRegex(err, rf"rank 3 \(host {self.name}-2, pid \d+\) lost with its host")
         self.assert_as_one_process(job, steps)
 
     def test_an_agent_is_lost(self):
@@ -115,8 +137,7 @@ class ElasticHosts(ElasticHostsTest):
         job = self.job()
         job.until_step(STEPS_AFTER)
         ranks = ranks_of(job.process)
-        stat = pathlib.Path(f"/proc/{ranks[2]}/stat").read_text()
-        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGTERM)  # the agent, which has started it
+        os.kill(self.parent_of(ranks[2]), signal.SIGTERM)
         job.until_ranks(2)
         steps, err = job.stop()
         self.assertIn(f"host {self.name}-2 is taken away", err)

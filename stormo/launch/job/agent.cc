@@ -13,13 +13,15 @@
 #include <vector>
 
 #include <stormo/base/version.h>
-#include <stormo/launch/job/job_register.h>
+#include <stormo/launch/job/keeper.h>
 #include <stormo/launch/job/local_ranks.h>
 #include <stormo/launch/messages/frames.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/orphans.h>
+#include <stormo/launch/register/job_register.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/net/tls_setting.h>
+#include <stormo/transport/store/store_address.h>
 
 namespace stormo::launch {
 namespace {
@@ -35,25 +37,17 @@ Result<std::string> own_address(const HostJob& job) {
     STORMO_ASSIGN_OR_RETURN(const std::string interface, choose_interface(job.interface));
     return transport::interface_address(interface);
   }
-  constexpr std::string_view kTcp = "tcp:";
-  std::string_view store = job.store.text;
-  if (store.starts_with(kTcp)) store.remove_prefix(kTcp.size());
-  STORMO_ASSIGN_OR_RETURN(const auto launcher, transport::parse_host_port(store));
-  STORMO_ASSIGN_OR_RETURN(const auto addresses, transport::resolve(launcher));
-  const transport::SocketAddress& to = addresses.front();
-  const auto* const address = reinterpret_cast<const sockaddr*>(&to.storage);
-  // a datagram socket sends nothing when it is connected
-  const Descriptor fd(::socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid() || ::connect(fd.get(), address, to.length) != 0) {
-    return errno_error("find the address of this host");
-  }
-  return transport::local_host_of(fd.get());
+  return transport::source_address_to(job.store);
 }
 
 class Agent final : public RankListener {
  public:
-  Agent(EventLoop& loop, Orphans& orphans, Guard guard)
-      : loop_(loop), orphans_(orphans), guard_(std::move(guard)), out_(loop, STDOUT_FILENO) {}
+  Agent(EventLoop& loop, Orphans& orphans, Guard guard, KeeperLink keeper)
+      : loop_(loop),
+        orphans_(orphans),
+        guard_(std::move(guard)),
+        out_(loop, STDOUT_FILENO),
+        keeper_(std::move(keeper)) {}
 
   Status run() {
     tell({AgentEvent::kHello, 0, 0, kVersion});
@@ -75,7 +69,10 @@ class Agent final : public RankListener {
     return drain();
   }
 
-  void on_started(Rank rank, pid_t pid) override { tell({AgentEvent::kStarted, rank, pid, {}}); }
+  void on_started(Rank rank, pid_t pid) override {
+    keeper_.started(rank, pid);
+    tell({AgentEvent::kStarted, rank, pid, {}});
+  }
   void on_not_started(Rank rank, const Status& why) override {
     tell({AgentEvent::kNotStarted, rank, 0, why.message()});
   }
@@ -85,8 +82,12 @@ class Agent final : public RankListener {
   void on_output_end(Rank rank, Stream stream) override {
     tell({AgentEvent::kClosed, rank, number(stream), {}});
   }
-  void on_exited(Rank rank, int code) override { tell({AgentEvent::kExited, rank, code, {}}); }
+  void on_exited(Rank rank, int code) override {
+    keeper_.exited(rank, code);
+    tell({AgentEvent::kExited, rank, code, {}});
+  }
   void on_signalled(Rank rank, int signal, std::string_view why) override {
+    keeper_.signalled(rank, signal);
     tell({AgentEvent::kSignalled, rank, signal, std::string(why)});
   }
   void on_message(std::string_view, std::string_view text) override {
@@ -139,10 +140,13 @@ class Agent final : public RankListener {
       refuse(order.status());
     } else if (order->task == AgentTask::kEnd) {
       end_is_ordered_ = true;
+      keeper_.end();
     } else if (order->task == AgentTask::kBegin) {
       if (const Status status = begin(order->text); !status.ok()) refuse(status);
     } else if (ranks_ && order->task == AgentTask::kStart) {
-      ranks_->start_later({order->rank, order->local_rank, order->value});
+      const LaterStart start{order->rank, order->local_rank, order->value};
+      keeper_.starts(start);
+      ranks_->start_later(start);
     } else if (ranks_ && order->task == AgentTask::kLeave) {
       ranks_->ask_to_leave(order->rank);
     } else if (ranks_) {
@@ -197,6 +201,7 @@ class Agent final : public RankListener {
     Waiting waiting = *std::move(waiting_);
     const bool is_elastic = !waiting.job.name.empty();
     waiting_.reset();
+    if (is_elastic) keeper_.begin(waiting.job);
     STORMO_ASSIGN_OR_RETURN(ranks_, LocalRanks::start(loop_, orphans_, std::move(waiting.job),
                                                       std::move(waiting.guard), *this));
     return is_elastic ? await_notice() : Status();
@@ -211,14 +216,23 @@ class Agent final : public RankListener {
     ::pthread_sigmask(SIG_BLOCK, &notice, nullptr);
     notice_ = transport::Descriptor(::signalfd(-1, &notice, SFD_NONBLOCK | SFD_CLOEXEC));
     if (!notice_.valid()) return errno_error("signalfd");
+    STORMO_RETURN_IF_ERROR(loop_.watch_readable(keeper_.descriptor(), [this] {
+      loop_.forget(keeper_.descriptor());
+      char byte = 0;
+      if (::recv(keeper_.descriptor(), &byte, 1, MSG_DONTWAIT) == 1) leave();
+    }));
     return loop_.watch_readable(notice_.get(), [this, notice] {
       signalfd_siginfo info{};
       if (::read(notice_.get(), &info, sizeof info) != sizeof info) return;
       loop_.forget(notice_.get());
       notice_.reset();
       ::pthread_sigmask(SIG_UNBLOCK, &notice, nullptr);
-      tell({AgentEvent::kLeaves, 0, 0, {}});
+      leave();
     });
+  }
+
+  void leave() {
+    if (!std::exchange(leaves_, true)) tell({AgentEvent::kLeaves, 0, 0, {}});
   }
 
   EventLoop& loop_;
@@ -232,6 +246,7 @@ class Agent final : public RankListener {
   std::optional<Guard> guard_;  ///< until there is a job
   std::optional<Waiting> waiting_;
   OutputQueue out_;
+  KeeperLink keeper_;
   std::unique_ptr<JobRegister> register_;  ///< this host's acceptor
   std::unique_ptr<LocalRanks> ranks_;
   transport::FrameSplitter input_{"launcher", kMaxDescription};
@@ -239,19 +254,22 @@ class Agent final : public RankListener {
   bool leaves_ranks_ = false;  ///< when the launcher is lost
   bool end_is_ordered_ = false;
   transport::Descriptor notice_;  ///< of SIGTERM, until there was one
+  bool leaves_ = false;           ///< the launcher was told that the host is taken away
 };
 
 }  // namespace
 
 Result<int> run_agent() {
-  ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGCHLD, SIG_DFL);
-  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
-  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
-  STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
-  Agent agent(*loop, *orphans, std::move(guard));
-  STORMO_RETURN_IF_ERROR(agent.run());
-  return 0;
+  return with_keeper([](KeeperLink keeper) -> Result<int> {
+    ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGCHLD, SIG_DFL);
+    STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
+    STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
+    STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
+    Agent agent(*loop, *orphans, std::move(guard), std::move(keeper));
+    STORMO_RETURN_IF_ERROR(agent.run());
+    return 0;
+  });
 }
 
 }  // namespace stormo::launch

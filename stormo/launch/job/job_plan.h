@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include <stormo/launch/job/host_job.h>
 #include <stormo/launch/job/launcher.h>
+#include <stormo/launch/messages/host_job.h>
 #include <stormo/launch/process/descriptors.h>
 
 namespace stormo::launch {

@@ -16,7 +16,6 @@
 #include <stormo/base/printable.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/job/job_plan.h>
-#include <stormo/launch/job/job_register.h>
 #include <stormo/launch/job/job_report.h>
 #include <stormo/launch/job/job_size.h>
 #include <stormo/launch/job/local_ranks.h>
@@ -25,6 +24,7 @@
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/orphans.h>
 #include <stormo/launch/process/signals.h>
+#include <stormo/launch/register/job_register.h>
 #include <stormo/launch/register_hosts.h>
 #include <stormo/membership/register_address.h>
 #include <stormo/protocol/supervisor.h>

@@ -66,9 +66,9 @@ std::string oversubscription_note(const Cpus& cpus, int local_ranks) {
       local_ranks, cores, cores == 1 ? "core" : "cores", cores);
 }
 
-Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& orphans,
-                                                      HostJob job, Guard guard,
-                                                      RankListener& listener, ForkServer* loaded) {
+Result<std::unique_ptr<LocalRanks>> LocalRanks::make(EventLoop& loop, Orphans& orphans, HostJob job,
+                                                     Guard guard, RankListener& listener,
+                                                     ForkServer* loaded) {
   if (!job.interface.empty()) {
     STORMO_ASSIGN_OR_RETURN(job.interface, choose_interface(job.interface));
   }
@@ -77,6 +77,14 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
   std::unique_ptr<LocalRanks> ranks(
       new LocalRanks(loop, orphans, std::move(job), std::move(guard), listener));
   STORMO_RETURN_IF_ERROR(ranks->prepare(loaded));
+  return ranks;
+}
+
+Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& orphans,
+                                                      HostJob job, Guard guard,
+                                                      RankListener& listener, ForkServer* loaded) {
+  STORMO_ASSIGN_OR_RETURN(auto ranks,
+                          make(loop, orphans, std::move(job), std::move(guard), listener, loaded));
   const HostJob& of = ranks->job_;
   for (int local_rank = 0; local_rank < of.local_size; ++local_rank) {
     const Rank rank = of.first_rank + local_rank;
@@ -92,13 +100,31 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
     ranks->secret_.reset();
     return ranks;
   }
-  ranks->next_look_ = RealClock().now() + StoppedProcesses::kInterval;
-  if (ranks->server_ != nullptr) {
-    LocalRanks* const self = ranks.get();
-    STORMO_RETURN_IF_ERROR(
-        loop.watch_readable(self->server_->descriptor(), [self] { self->end_server(); }));
-  }
+  STORMO_RETURN_IF_ERROR(ranks->await_later_starts());
   return ranks;
+}
+
+Result<std::unique_ptr<LocalRanks>> LocalRanks::stand_by(EventLoop& loop, Orphans& orphans,
+                                                         HostJob job, Guard guard,
+                                                         RankListener& listener) {
+  STORMO_ASSIGN_OR_RETURN(auto ranks,
+                          make(loop, orphans, std::move(job), std::move(guard), listener, nullptr));
+  STORMO_RETURN_IF_ERROR(ranks->await_later_starts());
+  return ranks;
+}
+
+Status LocalRanks::await_later_starts() {
+  next_look_ = RealClock().now() + StoppedProcesses::kInterval;
+  if (server_ == nullptr) return {};
+  return loop_.watch_readable(server_->descriptor(), [this] { end_server(); });
+}
+
+Status LocalRanks::adopt(Rank rank, pid_t process) {
+  Process& adopted = processes_.emplace_back();
+  adopted.rank = rank;
+  adopted.pid = process;
+  adopted.is_adopted = true;
+  return watch(adopted);
 }
 
 /// What all ranks have in common, also those that are started again.
@@ -275,10 +301,10 @@ LocalRanks::~LocalRanks() {
 }
 
 void LocalRanks::send_signal(int signal) {
-  if (signal != SIGKILL) return guard_.signal(signal);
+  if (signal != SIGKILL) guard_.signal(signal);
   // The guard must outlive the ranks' exit reports, so the group is not killed as a whole here.
   for (const Process& p : processes_)
-    if (!p.gone) ::kill(p.pid, SIGKILL);
+    if (!p.gone && (signal == SIGKILL || p.is_adopted)) ::kill(p.pid, signal);
 }
 
 void LocalRanks::tick(TimePoint now) {

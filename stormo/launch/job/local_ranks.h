@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include <stormo/launch/job/host_job.h>
 #include <stormo/launch/job/host_ranks.h>
+#include <stormo/launch/messages/host_job.h>
 #include <stormo/launch/process/fork_server.h>
 #include <stormo/launch/process/memory_kills.h>
 #include <stormo/launch/process/orphans.h>
@@ -23,8 +23,15 @@ class LocalRanks final : public HostRanks {
   static Result<std::unique_ptr<LocalRanks>> start(EventLoop& loop, Orphans& orphans, HostJob job,
                                                    Guard guard, RankListener& listener,
                                                    ForkServer* loaded = nullptr);
+  /// As start(), for ranks of an elastic job that another process has started: starts none.
+  static Result<std::unique_ptr<LocalRanks>> stand_by(EventLoop& loop, Orphans& orphans,
+                                                      HostJob job, Guard guard,
+                                                      RankListener& listener);
   ~LocalRanks() override;
 
+  /// After stand_by(): a child of this process, started by another one, is this rank. It must be
+  /// known by note_child().
+  Status adopt(Rank rank, pid_t process);
   void send_signal(int signal) override;
   /// Blocks as ForkServer::spawn().
   void start_later(const LaterStart& start) override;
@@ -48,6 +55,7 @@ class LocalRanks final : public HostRanks {
     pid_t pid = 0;
     Descriptor pidfd;
     bool gone = false;
+    bool is_adopted = false;  ///< it is in no group of the guard
   };
   LocalRanks(EventLoop& loop, Orphans& orphans, HostJob job, Guard guard, RankListener& listener)
       : loop_(loop),
@@ -57,7 +65,11 @@ class LocalRanks final : public HostRanks {
         job_(std::move(job)),
         stopped_(job_.longest_stop) {}
 
+  static Result<std::unique_ptr<LocalRanks>> make(EventLoop& loop, Orphans& orphans, HostJob job,
+                                                  Guard guard, RankListener& listener,
+                                                  ForkServer* loaded);
   Status prepare(ForkServer* loaded);
+  Status await_later_starts();
   Status start_rank(const LaterStart& start);
   HostJob job_with(const LaterStart& start) const;
   Result<pid_t> spawn_rank(const Child& child, bool is_first);

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <stormo/launch/job/host_job.h>
 #include <stormo/launch/job/host_ranks.h>
 #include <stormo/launch/messages/frames.h>
+#include <stormo/launch/messages/host_job.h>
 #include <stormo/launch/process/spawn.h>
 
 namespace stormo::launch {

@@ -79,7 +79,12 @@ Result<Descriptor> open_lifeline(pid_t group) {
 Result<std::unique_ptr<Outliving>> Outliving::begin(Options options) {
   std::unique_ptr<Outliving> made(new Outliving(std::move(options)));
   STORMO_RETURN_IF_ERROR(made->prepare());
-  made->thread_ = std::thread([self = made.get()] { self->wait(); });
+  if (made->options_.is_orphan) {
+    made->move_output();
+    made->options_.on_orphaned();
+  } else {
+    made->thread_ = std::thread([self = made.get()] { self->wait(); });
+  }
   return made;
 }
 
@@ -118,6 +123,20 @@ void Outliving::move_output() {
     ::dup2(file.get(), fd);
     copy_all(unread_[i], file);
   }
+}
+
+// It holds the guard's pipe.
+bool is_outliving(pid_t process) {
+  std::error_code error;
+  const auto pipe =
+      std::filesystem::read_symlink(fmt::format("/proc/{}/fd/0", ::getpgid(process)), error);
+  if (error) return false;
+  std::filesystem::directory_iterator entry(fmt::format("/proc/{}/fd", process), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::error_code is_closed;
+    if (std::filesystem::read_symlink(entry->path(), is_closed) == pipe) return true;
+  }
+  return false;
 }
 
 }  // namespace stormo::launch

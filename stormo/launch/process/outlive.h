@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <functional>
 #include <memory>
@@ -14,6 +16,8 @@ namespace stormo::launch {
 
 /// "0": ranks of an elastic job end with their launcher, as those of other jobs. "1": they go on.
 inline constexpr const char* kOutlivesVariable = "STORMO_OUTLIVES_LAUNCHER";
+/// Of a rank that was started when there was no launcher any more.
+inline constexpr const char* kNoLauncherVariable = "STORMO_NO_LAUNCHER";
 
 /// `value`: of the variable. Without one they go on where a host may be lost with the launcher and
 /// leave others.
@@ -30,8 +34,9 @@ class Outliving {
  public:
   struct Options {
     std::string output;  ///< the files are this with ".out" and ".err"
-    /// Called once, on a thread of this object, when output has moved.
+    /// Called once, on a thread of this object or by begin(), when output has moved.
     std::function<void()> on_orphaned;
+    bool is_orphan = false;  ///< from the beginning: output moves at once
   };
   /// An error: this process ends with its parent, as before.
   static Result<std::unique_ptr<Outliving>> begin(Options options);
@@ -52,5 +57,8 @@ class Outliving {
   Descriptor stop_;
   std::thread thread_;
 };
+
+/// Whether this process, whose group a guard leads, has an Outliving.
+bool is_outliving(pid_t process);
 
 }  // namespace stormo::launch

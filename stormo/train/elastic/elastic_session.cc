@@ -17,6 +17,7 @@
 #include <stormo/train/elastic/membership_replay.h>
 #include <stormo/train/elastic/training_state.h>
 #include <stormo/transport/net/socket.h>
+#include <stormo/transport/store/store_address.h>
 
 namespace stormo::train {
 namespace {
@@ -45,10 +46,10 @@ constexpr int kLost = 1;
 constexpr Duration kLeastSilence = std::chrono::seconds(1);
 
 /// Of this host, as other ranks reach it: that of the interface, or the one that reaches the
-/// launcher.
-Result<std::string> own_address(const transport::Rendezvous& r, const std::string& to_launcher) {
+/// launcher, whether that lives or not.
+Result<std::string> own_address(const transport::Rendezvous& r) {
   if (r.cross_size == 1) return std::string("127.0.0.1");
-  if (r.interface.empty()) return to_launcher;
+  if (r.interface.empty()) return transport::source_address_to(r.store);
   return transport::interface_address(r.interface);
 }
 
@@ -85,15 +86,11 @@ std::string ElasticPlace::identity() const {
   return fmt::format("{}/{}", place.host, place.local_rank);
 }
 
-// The ranks that the launcher has started first learn from its Store where that of rank 0 is. From
-// then on nobody needs the launcher's.
+// The ranks that the launcher has started first learn from its Store where that of rank 0 is.
+// Nobody else needs the launcher's.
 Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place) {
   const transport::Rendezvous& all = place.place;
-  const Deadline by = Deadline::after(all.join_timeout);
-  STORMO_ASSIGN_OR_RETURN(
-      const auto launcher,
-      transport::StoreClient::connect({.address = all.store, .secret = all.secret}, by));
-  STORMO_ASSIGN_OR_RETURN(place.address, own_address(all, launcher->local_address()));
+  STORMO_ASSIGN_OR_RETURN(place.address, own_address(all));
   comm::EpochWorld::Options options{.settings = all,
                                     .secret = all.secret,
                                     .local_size = all.local_size,
@@ -103,6 +100,10 @@ Result<std::unique_ptr<comm::EpochWorld>> first_world(ElasticPlace& place) {
   }
   STORMO_ASSIGN_OR_RETURN(auto world, comm::EpochWorld::open(std::move(options)));
   if (place.joins_later()) return world;
+  const Deadline by = Deadline::after(all.join_timeout);
+  STORMO_ASSIGN_OR_RETURN(
+      const auto launcher,
+      transport::StoreClient::connect({.address = all.store, .secret = all.secret}, by));
   transport::Rendezvous r = all;
   r.epoch = kFirstEpoch;
   r.store = {};

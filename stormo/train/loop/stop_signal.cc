@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include <stormo/protocol/supervisor.h>
+#include <stormo/train/loop/no_launcher.h>
 
 namespace stormo::train {
 namespace {
@@ -14,7 +15,8 @@ namespace {
 std::atomic<int> g_received{0};
 std::atomic<bool> g_usr1{false};
 std::atomic<int> g_members{0};     // StopSignals of an elastic job
-std::atomic<pid_t> g_launcher{0};  // the parent when the first of them was made
+std::atomic<pid_t> g_launcher{0};  // the parent when the first of them was made; 0: there is none
+bool g_has_launcher = true;
 std::atomic<StopSignal::Leave> g_leave{StopSignal::Leave::kNotAsked};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
               std::atomic<StopSignal::Leave>::is_always_lock_free);
@@ -57,6 +59,11 @@ bool covers(StopSignal::Scope scope, int signal) {
 
 }  // namespace
 
+void expect_no_launcher() {
+  const std::lock_guard lock(g_mutex);
+  g_has_launcher = false;
+}
+
 StopSignal::StopSignal(Scope scope) : scope_(scope) {
   const std::lock_guard lock(g_mutex);
   if (g_alive++ == 0) {
@@ -64,7 +71,7 @@ StopSignal::StopSignal(Scope scope) : scope_(scope) {
     g_usr1 = false;
     g_leave = Leave::kNotAsked;
   }
-  if (scope == Scope::kMember && g_members++ == 0) g_launcher = ::getppid();
+  if (scope == Scope::kMember && g_members++ == 0) g_launcher = g_has_launcher ? ::getppid() : 0;
   struct sigaction action {};
   action.sa_sigaction = note;
   action.sa_flags = SA_RESTART | SA_SIGINFO;

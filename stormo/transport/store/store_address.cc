@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <stormo/transport/store/store_address.h>
+#include <sys/socket.h>
 
 namespace stormo::transport {
 
@@ -33,6 +34,19 @@ Result<std::vector<SocketAddress>> socket_addresses(const StoreEndpoint& endpoin
   if (!endpoint.is_unix) return resolve(endpoint.tcp);
   STORMO_ASSIGN_OR_RETURN(const SocketAddress address, unix_address(endpoint.unix_name));
   return std::vector<SocketAddress>{address};
+}
+
+Result<std::string> source_address_to(const StoreAddress& address) {
+  STORMO_ASSIGN_OR_RETURN(const StoreEndpoint store, parse_store_address(address));
+  STORMO_ASSIGN_OR_RETURN(const auto addresses, socket_addresses(store));
+  const SocketAddress& to = addresses.front();
+  const auto* const target = reinterpret_cast<const sockaddr*>(&to.storage);
+  // a datagram socket sends nothing when it is connected
+  const Descriptor fd(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() || ::connect(fd.get(), target, to.length) != 0) {
+    return errno_error("find the address of this host");
+  }
+  return local_host_of(fd.get());
 }
 
 }  // namespace stormo::transport

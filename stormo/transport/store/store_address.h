@@ -22,4 +22,8 @@ Result<StoreEndpoint> parse_store_address(const StoreAddress& address);
 /// Addresses to try, one after the other.
 Result<std::vector<SocketAddress>> socket_addresses(const StoreEndpoint& endpoint);
 
+/// The address of this host from which a Store is reached by TCP, whether its server lives or not:
+/// others reach this host by it, too.
+Result<std::string> source_address_to(const StoreAddress& address);
+
 }  // namespace stormo::transport

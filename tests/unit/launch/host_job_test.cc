@@ -1,4 +1,4 @@
-#include <stormo/launch/job/host_job.h>
+#include <stormo/launch/messages/host_job.h>
 
 #include <functional>
 

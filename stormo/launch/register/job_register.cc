@@ -1,4 +1,4 @@
-#include <stormo/launch/job/job_register.h>
+#include <stormo/launch/register/job_register.h>
 
 #include <fcntl.h>
 #include <fmt/format.h>
