@@ -217,7 +217,7 @@ class AsyncTest(TrainTest):
                 (("strategy.state_periods=[24]",), "has 1 number(s), and the optimizer 2 slot(s): give one for each"),
                 (("strategy.state_periods=[12, 24]",), "give multiples of period 8, up to 1048576, not 12"),
                 (("strategy.average_state=no",), "leave out state_periods, or average_state"),
-                (("strategy.max_distance=1",), "leave out max_distance and period_seconds"),
+                (("strategy.max_distance=1",), "strategy.state_periods: strategy.local_period and"),
                 (("strategy.kind=ddp",), "strategy.state_periods"),
         ):
             with self.subTest(changes):

@@ -275,6 +275,7 @@ Result<int> run_keeper(pid_t agent, Descriptor agents_end) {
 }  // namespace
 
 void KeeperLink::begin(const HostJob& job) {
+  ::prctl(PR_SET_PDEATHSIG, 0);
   News news{.is_end = false, .job = encode(job), .rank = 0, .state = {}};
   std::string text = transport::encode(news);
   send(text);
@@ -331,10 +332,13 @@ Result<int> with_keeper(const std::function<Result<int>(KeeperLink)>& agent) {
   }
   Descriptor keepers(ends[0]);
   Descriptor agents(ends[1]);
+  const pid_t keeper = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return errno_error("start the agent of this host");
   if (child == 0) {
     agents.reset();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // until there is an elastic job
+    if (::getppid() != keeper) ::_exit(1);
     return agent(KeeperLink(std::move(keepers)));
   }
   keepers.reset();

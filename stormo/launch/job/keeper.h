@@ -32,7 +32,8 @@ void fields(auto& visit, transport::Like<KeptRank> auto& rank) {
 }
 
 /// By which an agent tells its keeper what that needs to take its place. A keeper that is gone
-/// changes nothing. One thread.
+/// changes nothing in an elastic job; any other agent ends with it, and so do its ranks. One
+/// thread.
 class KeeperLink {
  public:
   explicit KeeperLink(transport::Descriptor keeper) : keeper_(std::move(keeper)) {}

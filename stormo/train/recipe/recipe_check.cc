@@ -236,12 +236,17 @@ class RecipeCheck {
     require(matrices.ok(), "optimizer.kind", matrices.message());
     const Status topology = read_topology(train_.strategy.topology).status();
     require(topology.ok(), "strategy.topology", topology.message());
+    const Status periods = check_other_periods(train_);
+    const bool of_state = !train_.strategy.state_periods.empty();
+    require(periods.ok(), of_state ? "strategy.state_periods" : "strategy.local_period",
+            periods.message());
     const parallel::Streaming& streaming = train_.strategy.streaming;
     const bool adapts = train_.averaging.adapts() && parallel::streams(streaming);
     require(chosen.ok() || !adapts,
             train_.averaging.max_distance > 0 ? "strategy.max_distance" : "strategy.period_seconds",
             chosen.status().message());
-    const bool is_said = !codec.ok() || !warmup.ok() || !matrices.ok() || !topology.ok() || adapts;
+    const bool is_said = !codec.ok() || !warmup.ok() || !matrices.ok() || !topology.ok() ||
+                         !periods.ok() || adapts;
     require(chosen.ok() || is_said, "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
     if (strategy.kind == Strategy::Kind::kVertical) check_columns();

@@ -192,10 +192,6 @@ Status check_codec(const GradientOptions& options) {
       "out deterministic and the reducer, or choose another strategy.compression");
 }
 
-namespace {
-
-/// Each slot that the optimizer has gets a period. What has other steps than averages of all has
-/// them by a period that stays.
 Status check_other_periods(const TrainerOptions& options) {
   const std::size_t given = options.strategy.state_periods.size();
   const std::size_t slots = optim::num_slots(options.optimizer);
@@ -209,8 +205,6 @@ Status check_other_periods(const TrainerOptions& options) {
           "them out, or max_distance and period_seconds");
   return require.status();
 }
-
-}  // namespace
 
 Result<Strategy> strategy_of(const TrainerOptions& options) {
   Strategy strategy = options.strategy;

@@ -46,6 +46,9 @@ Status check_matrices(const TrainerOptions& options);
 
 /// kInvalidArgument for a codec that encodes with an order of additions of its own.
 Status check_codec(const GradientOptions& options);
+/// What is wrong with averages in other steps than those of all parameters: each slot of the
+/// optimizer has a period, and none of them goes with one that adapts.
+Status check_other_periods(const TrainerOptions& options);
 
 /// The strategy that a run has by its options: a reducer, a bucket size or Muon means replicas
 /// where gradients are averaged, and where servers average the period says how often workers
