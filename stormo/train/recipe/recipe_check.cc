@@ -245,8 +245,8 @@ class RecipeCheck {
     require(chosen.ok() || !adapts,
             train_.averaging.max_distance > 0 ? "strategy.max_distance" : "strategy.period_seconds",
             chosen.status().message());
-    const bool is_said = !codec.ok() || !warmup.ok() || !matrices.ok() || !topology.ok() ||
-                         !periods.ok() || adapts;
+    const bool is_said =
+        !codec.ok() || !warmup.ok() || !matrices.ok() || !topology.ok() || !periods.ok() || adapts;
     require(chosen.ok() || is_said, "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
     if (strategy.kind == Strategy::Kind::kVertical) check_columns();

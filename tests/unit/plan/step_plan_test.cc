@@ -164,7 +164,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "share_gradients, "
             "share_parameters, "
             "pull, push, "
-            "average, average_parameters, average_state, outer_update, elastic_average, mix, norm, "
+            "average, average_parameters, average_state, outer_update, elastic_average, mix, "
+            "tournament, exchange_models, norm, "
             "unscale, clip, "
             "commit, "
             "update, agree");
