@@ -63,7 +63,8 @@ class StuckRank(ElasticHostsTest):
         job.until_ranks(1)
         job.until_ranks(2)
         steps, err = job.stop()
-        self.assertIn("does not come to an end", err)
+        # its member says the first, its watch of operations the second; on a busy machine either is first
+        self.assertRegex(err, "does not come to an end|does not notice that the job has failed")
         self.assert_as_one_process(job, steps)
 
 
