@@ -1,8 +1,15 @@
 #include <stormo/base/text.h>
 
 #include <algorithm>
+#include <array>
 
 namespace stormo {
+
+std::string shortest(double number) {
+  std::array<char, 32> digits{};  // 24 at most
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  return {digits.data(), end};
+}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;

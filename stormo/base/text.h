@@ -20,6 +20,9 @@ std::optional<Number> number_in(std::string_view text, Base... base) {
   return error == std::errc{} && rest == end ? std::optional(number) : std::nullopt;
 }
 
+/// The fewest digits that number_in() reads as the same number: "0.1", "1e-07".
+std::string shortest(double number);
+
 /// The parts of a text that `separator` ends; the last one may lack it. "a,,b" and "a,,b," are "a",
 /// "" and "b".
 std::vector<std::string_view> split(std::string_view text, char separator);

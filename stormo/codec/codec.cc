@@ -1,8 +1,8 @@
 #include <stormo/codec/codec.h>
 
 #include <array>
-#include <charconv>
 
+#include <stormo/base/text.h>
 #include <stormo/codec/kernels.h>
 
 namespace stormo {
@@ -98,10 +98,7 @@ std::string to_string(Codec codec) {
   std::string out(row_of(codec).word);
   if (row_of(codec).has_matrix_rank) return out + ":" + std::to_string(codec.matrix_rank);
   if (!row_of(codec).has_density) return out;
-  std::array<char, 32> shortest{};
-  const auto [end, error] =
-      std::to_chars(shortest.data(), shortest.data() + shortest.size(), codec.density);
-  return out + ":" + std::string(shortest.data(), end);
+  return out + ":" + shortest(codec.density);
 }
 
 std::vector<std::string_view> codec_names() {

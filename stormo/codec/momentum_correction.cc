@@ -1,21 +1,16 @@
 #include <stormo/codec/momentum_correction.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
+
+#include <stormo/base/text.h>
 
 namespace stormo::codec {
 namespace {
 
 constexpr std::string_view kMomentum = "momentum_", kClip = "_clip_";
 constexpr double kWarmUpFactor = 0.25;
-
-std::string shortest(double value) {
-  std::array<char, 32> digits{};
-  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
-  return {digits.data(), end};
-}
 
 /// Takes a number from the front of `text`.
 std::optional<double> take_number(std::string_view& text) {

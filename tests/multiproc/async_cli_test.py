@@ -21,6 +21,16 @@ class AsyncTest(TrainTest):
         self.assertEqual(end["event"], "end")
         return end
 
+    def stop_rank_2_until(self, run, step):
+        """The others get from step 20 to this one without it."""
+        self.read_until(run, "step", 20)
+        stopped = ranks_of(run)[2]
+        os.kill(stopped, signal.SIGSTOP)
+        self.read_until(run, "step", step)
+        state = pathlib.Path(f"/proc/{stopped}/stat").read_text().rsplit(") ", 1)[1]
+        self.assertEqual(state[0], "T", "it was stopped all the time")
+        os.kill(stopped, signal.SIGCONT)
+
     def test_three_workers_do_their_steps(self):
         end = self.end_of("-n", "3", SERVERS)
         self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
@@ -35,13 +45,7 @@ class AsyncTest(TrainTest):
         """With a policy that waits, the run does not get there."""
         run = self.start("mlp.toml", "--json", "-n", "3", SERVERS, "strategy.policy=async", "steps=1500",
                          "data.path=data/mnist", "--heartbeat", "0s", "--stall-warning", "10s", "--stall-timeout", "30s")
-        self.read_until(run, "step", 20)
-        stopped = ranks_of(run)[2]
-        os.kill(stopped, signal.SIGSTOP)
-        self.read_until(run, "step", 1400)
-        state = pathlib.Path(f"/proc/{stopped}/stat").read_text().rsplit(") ", 1)[1]
-        self.assertEqual(state[0], "T", "it was stopped all the time")
-        os.kill(stopped, signal.SIGCONT)
+        self.stop_rank_2_until(run, 1400)
         records = [json.loads(line) for line in run.stdout]
         self.assertEqual(run.wait(), 0, run.stderr.read())
         self.assertEqual([worker["gradients"] for worker in records[-1]["staleness"]], [1500 * 3] * 3)
@@ -342,13 +346,7 @@ class AsyncTest(TrainTest):
     def test_nobody_waits_for_a_rank_of_a_pair_that_is_stopped(self):
         run = self.start("mlp.toml", "--json", "-n", "4", GOSSIP, "strategy.topology=pairs", "strategy.period=1",
                          "steps=1000", "data.path=data/mnist", "--heartbeat", "0s", "--stall-timeout", "100s")
-        self.read_until(run, "step", 20)
-        stopped = ranks_of(run)[2]
-        os.kill(stopped, signal.SIGSTOP)
-        self.read_until(run, "step", 950)
-        state = pathlib.Path(f"/proc/{stopped}/stat").read_text().rsplit(") ", 1)[1]
-        self.assertEqual(state[0], "T", "it was stopped all the time")
-        os.kill(stopped, signal.SIGCONT)
+        self.stop_rank_2_until(run, 950)
         code, records, err = self.outcome_of(run)
         self.assertEqual(code, 0, err)
         self.assertEqual(records[-1]["samples"], 1000 * 8)

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include <stormo/base/text.h>
+
 namespace stormo::plan {
 namespace {
 
@@ -202,10 +204,6 @@ void append_integer(std::string& out, std::int64_t value) {
   out.append(digits, end);
 }
 
-void append_real(std::string& out, double value) {
-  char digits[40];
-  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
-  out.append(digits, end);
-}
+void append_real(std::string& out, double value) { out += shortest(value); }
 
 }  // namespace stormo::plan

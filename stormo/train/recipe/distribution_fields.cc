@@ -174,10 +174,9 @@ std::vector<RecipeField> period_fields() {
        "parameter_server with policy average, parameter_averaging, gossip, tournament, "
        "codistillation, elastic_averaging: steps from one average of all, tournament, or exchange, "
        "to the next; gossip with topology pairs: from one question of a rank to the next; "
-       "schedules "
-       "pipedream, pipedream_2bw, ddg: steps after which the pipeline is drained; auto, of "
-       "parameter_averaging: the shortest that hides what travels, as ranks measure it before the "
-       "first step",
+       "schedules pipedream, pipedream_2bw, ddg: steps after which the pipeline is drained; auto, "
+       "of parameter_averaging: the shortest that hides what travels, as ranks measure it before "
+       "the first step",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; },
        1,
        plan::kMaxPeriod,

@@ -1,10 +1,13 @@
 #include <stormo/train/run/common_run.h>
 
+#include <array>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <stormo/plan/project.h>
 #include <stormo/train/autograd/seed_step.h>
+#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/worker/task_loader.h>
 
 namespace stormo::train {
@@ -82,6 +85,20 @@ Status CommonRun::between_steps(bool agreed) {
     STORMO_RETURN_IF_ERROR(saves_.save(run_.options.checkpoint.asynchronous));
   }
   progress_.log().resume();
+  return {};
+}
+
+bool CommonRun::was_told() const {
+  const bool usr1 = run_.options.on_usr1 != OnUsr1::kIgnore && StopSignal::has_usr1();
+  return usr1 || StopSignal::received() != 0;
+}
+
+Status CommonRun::take_slowest_position() {
+  std::array position{run_.state.step, run_.state.samples};
+  STORMO_RETURN_IF_ERROR(
+      run_.world.all_reduce(std::span<std::int64_t>(position), comm::ReduceOp::kMin));
+  run_.state.step = position[0];
+  run_.state.samples = position[1];
   return {};
 }
 

@@ -28,6 +28,11 @@ class CommonRun : public TrainingRun {
   void load_from(const data::Sampler& sampler);
   /// Of the batches of `sampler`, from the present position on.
   std::unique_ptr<data::Prefetcher> prefetcher_of(const data::Sampler& sampler) const;
+  /// Whether this process was told to end, or to save.
+  bool was_told() const;
+  /// Ranks may have done different numbers of steps: all are where the slowest is, so that no
+  /// sample is left out. A collective.
+  Status take_slowest_position();
   std::int64_t loaded_samples() const { return loaded_samples_; }  ///< of all ranks, in the step
 
   Agreement agreed_;   // the last one

@@ -3,24 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
 #include <utility>
 
 #include <stormo/parallel/axes.h>
-#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/parameters/model_parameters.h>
-#include <stormo/train/perform/perform.h>
 
 namespace stormo::train {
-namespace {
-
-/// Whether this process was told to end, or to save.
-bool was_told(OnUsr1 on_usr1) {
-  const bool usr1 = on_usr1 != OnUsr1::kIgnore && StopSignal::has_usr1();
-  return usr1 || StopSignal::received() != 0;
-}
-
-}  // namespace
 
 Status PairsRun::prepare() {
   if (!device_of(*run_.setup.task.module).is_cpu()) {
@@ -57,7 +45,7 @@ Status PairsRun::train_round() {
     STORMO_RETURN_IF_ERROR(train_one_step(closes).within(section));
     if (closes) return end_round();
     STORMO_RETURN_IF_ERROR(pairs_->after_step(step).within(section));
-    if (was_told(run_.options.on_usr1)) pairs_->call();
+    if (was_told()) pairs_->call();
     STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/false));
   }
 }
@@ -99,16 +87,12 @@ Status PairsRun::agree(const StepOutcome& mine) {
   return {};
 }
 
-// What is saved is the position of the slowest, and all go on from there as if they resumed: no
-// sample is left out.
+// All go on from there as if they resumed.
 Status PairsRun::end_round() {
-  std::int64_t& step = run_.state.step;
-  const std::int64_t own = step;
-  std::array ahead{-step, -run_.state.samples};
-  STORMO_RETURN_IF_ERROR(find_largest(run_.world, comm::Buffer(ahead)));
-  step = agreed_step_ = -ahead[0];
-  run_.state.samples = -ahead[1];
-  if (step != own) load_from(run_.sampler);
+  const std::int64_t own = run_.state.step;
+  STORMO_RETURN_IF_ERROR(take_slowest_position());
+  agreed_step_ = run_.state.step;
+  if (agreed_step_ != own) load_from(run_.sampler);
   return {};
 }
 

@@ -2,7 +2,6 @@
 
 #include <stormo/plan/project.h>
 #include <stormo/train/loop/server_report.h>
-#include <stormo/train/loop/stop_signal.h>
 #include <stormo/train/perform/perform.h>
 
 namespace stormo::train {
@@ -36,8 +35,7 @@ Status RoundsRun::train_round() {
     const std::string section = "step " + std::to_string(step + 1);
     run_.world.set_section(section);
     STORMO_RETURN_IF_ERROR(train_one_step(step + 1 == target).within(section));
-    const bool usr1 = run_.options.on_usr1 != OnUsr1::kIgnore && StopSignal::has_usr1();
-    if (usr1 || StopSignal::received() != 0) workers_->call();
+    if (was_told()) workers_->call();
     if (step < target) STORMO_RETURN_IF_ERROR(progress_.show(/*agreed=*/false));
   }
   STORMO_RETURN_IF_ERROR(model_.store().served()->leave());
@@ -84,16 +82,11 @@ void RoundsRun::note_own_step(const StepOutcome& mine) {
   seen_ = now;
 }
 
-// Workers that were called may have done different numbers of steps. What is saved then is the
-// position of the slowest: no sample is left out.
+// What is saved is the position of the slowest; each goes on from its own.
 Status RoundsRun::end_round() {
   run_.world.set_section("after step " + std::to_string(run_.state.step));
-  std::array position{run_.state.step, run_.state.samples};
-  own_position_ = position;
-  STORMO_RETURN_IF_ERROR(
-      run_.world.all_reduce(std::span<std::int64_t>(position), comm::ReduceOp::kMin));
-  run_.state.step = position[0];
-  run_.state.samples = position[1];
+  own_position_ = {run_.state.step, run_.state.samples};
+  STORMO_RETURN_IF_ERROR(take_slowest_position());
   STORMO_ASSIGN_OR_RETURN(agreed_, agree_on(run_, round_));
   if (run_.world.rank() == 0) workers_->clear();
   return {};

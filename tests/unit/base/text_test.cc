@@ -18,6 +18,14 @@ TEST(NumberIn, TakesTheWholeTextOrNothing) {
   }
 }
 
+TEST(Shortest, IsReadAsTheSameNumber) {
+  EXPECT_EQ(shortest(0.1), "0.1");
+  EXPECT_EQ(shortest(1e-7), "1e-07");
+  for (const double x : {1.0 / 3, -5e-324, 1.7976931348623157e308, 123456789.0}) {
+    EXPECT_EQ(number_in<double>(shortest(x)), x);
+  }
+}
+
 TEST(NumberIn, RefusesWhatDoesNotFitTheType) {
   EXPECT_EQ(number_in<std::uint16_t>("65535"), 65535);
   EXPECT_EQ(number_in<std::uint16_t>("65536"), std::nullopt);

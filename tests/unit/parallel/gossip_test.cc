@@ -22,15 +22,7 @@ using test::all_actions;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Two segments with a weight and a bias each.
-plan::ModelShape shape() {
-  plan::ModelShape out;
-  for (const std::string name : {"first", "second"}) {
-    out.segments.push_back(
-        {.name = name, .parameters = {{name + ".weight", 100}, {name + ".bias", 10}}});
-  }
-  return out;
-}
+plan::ModelShape shape() { return test::two_segments({{".weight", 100}, {".bias", 10}}); }
 
 TEST(Mix, FollowsTheUpdate) {
   const auto p = compose(one_device(shape()), parameter_averaging(6, 8), mix("torus"));

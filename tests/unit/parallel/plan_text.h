@@ -15,4 +15,14 @@ inline std::vector<std::string> all_actions(const plan::StepPlan& p) {
   return out;
 }
 
+/// Two segments, each with parameters of these names behind its own.
+inline plan::ModelShape two_segments(const std::vector<plan::ParameterShape>& parameters) {
+  plan::ModelShape out;
+  for (const std::string name : {"first", "second"}) {
+    out.segments.push_back({.name = name, .parameters = parameters});
+    for (plan::ParameterShape& p : out.segments.back().parameters) p.name = name + p.name;
+  }
+  return out;
+}
+
 }  // namespace stormo::parallel::test

@@ -20,14 +20,7 @@ using test::all_actions;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Two segments of one parameter each.
-plan::ModelShape shape() {
-  plan::ModelShape out;
-  for (const std::string name : {"first", "second"}) {
-    out.segments.push_back({.name = name, .parameters = {{name + ".weight", 100}}});
-  }
-  return out;
-}
+plan::ModelShape shape() { return test::two_segments({{".weight", 100}}); }
 
 TEST(Population, MembersMeetInPlaceOfTheAverage) {
   const auto p = compose(one_device(shape()), parameter_averaging(5, 8), tournament("ring"));

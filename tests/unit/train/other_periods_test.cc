@@ -13,14 +13,13 @@
 #include <gtest/gtest.h>
 
 #include <stormo/analysis/step/step_cost.h>
-#include <stormo/comm/selection/collective_model.h>
 #include <stormo/parallel/strategy/strategy.h>
 #include <stormo/plan/limits.h>
-#include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/step/strategy.h>
 
 #include "tests/unit/comm/ranks.h"
 #include "tests/unit/train/run_of_one_process.h"
+#include "toy_cost.h"
 #include "trainer_run.h"
 
 namespace stormo::train::other_periods {
@@ -330,20 +329,11 @@ TEST_F(StatePeriods, ARunSendsWhatItsPlanSays) {
     options.steps = steps;
     return run(2).end.bytes_sent_per_rank[1];
   };
-  plan::ModelShape shape{.segments = {{.name = "toy", .parameters = {}, .borrowed = {}}}};
-  for (const auto& p : test::make_toy_module(3)->named_parameters()) {
-    shape.segments[0].parameters.push_back(
-        {.name = p.key(), .elements = p.value().numel(), .dtype = DType::kFloat64});
-  }
+  const plan::ModelShape shape = test::toy_shape();
   const std::vector<int> hosts = {1, 1};
-  comm::CollectiveModel model({}, comm::Selection::defaults());
   const plan::StepPlan plan =
       parallel::plan_for(options.strategy, shape, {.ranks_per_host = hosts}).take_or_throw();
-  const auto cost = analysis::cost(plan, hosts, step_sizes_of(options),
-                                   [&](const auto& on, const auto& collective) {
-                                     return model.traffic(on, collective);
-                                   })
-                        .take_or_throw();
+  const auto cost = test::toy_cost(plan, hosts, options);
   const std::uint64_t in_24_steps = sent(48) - sent(24);
   EXPECT_EQ(in_24_steps, static_cast<std::uint64_t>(std::llround(24 * cost.mean[1].between_hosts)));
   // 2 (N-1) / N K (1/4 + 1/8 + 1/12), but for numbers that go along

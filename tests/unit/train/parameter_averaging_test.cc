@@ -11,13 +11,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <stormo/analysis/step/step_cost.h>
-#include <stormo/comm/selection/collective_model.h>
 #include <stormo/parallel/strategy/strategy_table.h>
-#include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/loop/averaging_schedule.h>
 
 #include "tests/unit/comm/ranks.h"
+#include "toy_cost.h"
 #include "trainer_run.h"
 
 namespace stormo::train {
@@ -94,13 +92,8 @@ TEST_F(ParameterAveraging, BytesFallByThePeriod) {
 TEST_F(ParameterAveraging, ARunSendsWhatItsPlanSays) {
   options.log_every = 1000;  // a line of the log is no part of a step
   options.clip_norm = 0.5;
-  plan::ModelShape shape{.segments = {{.name = "toy", .parameters = {}, .borrowed = {}}}};
-  for (const auto& p : test::make_toy_module(3)->named_parameters()) {
-    shape.segments[0].parameters.push_back(
-        {.name = p.key(), .elements = p.value().numel(), .dtype = DType::kFloat64});
-  }
+  const plan::ModelShape shape = test::toy_shape();
   const std::vector<int> hosts = {1, 1};
-  comm::CollectiveModel model({}, comm::Selection::defaults());
   for (const Strategy& strategy :
        {options.strategy, Strategy{.parameters = Strategy::Parameters::kReplicated}}) {
     options.strategy = strategy;
@@ -108,11 +101,7 @@ TEST_F(ParameterAveraging, ARunSendsWhatItsPlanSays) {
     const plan::StepPlan plan =
         parallel::plan_for(strategy, shape, {.ranks_per_host = hosts}, {.clip = true})
             .take_or_throw();
-    const auto cost = analysis::cost(plan, hosts, step_sizes_of(options),
-                                     [&](const auto& on, const auto& collective) {
-                                       return model.traffic(on, collective);
-                                     })
-                          .take_or_throw();
+    const auto cost = test::toy_cost(plan, hosts, options);
     EXPECT_EQ(sent_in_24_steps(), 24 * static_cast<std::uint64_t>(cost.ranks[1].between_hosts));
   }
 }
